@@ -232,6 +232,12 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         parse_time(text)
 
 
+@pytest.mark.parametrize("text", ["25:61", "1:60:00", "00:30:99", "1-00:75"])
+def test_minutes_and_seconds_behind_a_colon_go_to_59(text: str) -> None:
+    with pytest.raises(RequestError, match=r"'[\d:-]+' is not a time: \d\d minutes or seconds .* Write HH:MM:SS"):
+        parse_time(text)
+
+
 @given(st.integers(min_value=0, max_value=400 * 86400))
 def test_a_time_survives_being_written(seconds: int) -> None:
     assert parse_time(format_time(seconds)) == seconds

@@ -417,6 +417,7 @@ def test_partitions_nodes_and_gpus_are_held_to_their_limits() -> None:
     refused(RequestError, "partition '' is empty", "mi210", partition="")
     refused(PlanError, "9 GPUs per node: partition gp2d of cluster taiwania2 has 8 x V100-SXM2-32GB per node. Choose --gpus-per-node 1..8.", "taiwania2", gpus_per_node=9)  # fmt: skip
     refused(PlanError, "0 GPUs per node: every job on partition gp2d of cluster taiwania2 asks for a GPU. Choose --gpus-per-node 1..8.", "taiwania2", gpus_per_node=0)  # fmt: skip
+    refused(PlanError, "3 GPUs per node: cluster rtx5090 has 1 x RTX 5090 per node. Choose --gpus-per-node 0 or 1.", "rtx5090", gpus_per_node=3)  # fmt: skip
     refused(PlanError, "6 x 8 = 48 GPUs: partition gp2d of cluster taiwania2 allows 40 per user", "taiwania2", nodes=6)
     refused(
         PlanError,
@@ -663,3 +664,9 @@ def test_the_job_name_is_one_line() -> None:
 
 def test_a_plan_with_origins_is_what_comes_out() -> None:
     assert isinstance(planned("local", "z3"), PlanWithOrigins)
+
+
+@pytest.mark.parametrize(("rate", "is_told"), [("1e5", True), ("0.1", True), ("1e-2", False), ("1e-5", False)])
+def test_a_learning_rate_beyond_all_that_is_usual_is_told(rate: str, is_told: bool) -> None:
+    made = planned("local", "ddp", set=(f"optimizer.lr={rate}",))
+    assert any("the loss runs away" in one for one in made.notices) == is_told

@@ -131,6 +131,13 @@ _NO_ANSWER = (
     "otherwise submit it again, without the node that did not answer: --sbatch exclude={node}"
 )
 
+_NO_STORE = (
+    "the first node's launcher keeps the store of the rendezvous, and it did not answer or went away: look at that node's output, "
+    "which may have ended before or not begun\n"
+    "see that the other nodes reach its address and port (--rdzv-endpoint of torchrun)\n"
+    "otherwise submit it again"
+)
+
 _MESH = (
     "the ranks did not reach each other over the interface that Gloo took: name the one of the nodes' network, "
     "--set env.GLOO_SOCKET_IFNAME=… and env.NCCL_SOCKET_IFNAME=… (`srun ip -br addr` shows them)\n"
@@ -168,17 +175,23 @@ UNREACHABLE = Cause(
                 "client socket has timed out after",
                 "client socket has failed to connect to any",
                 "TCP client failed to connect/validate",
-                "RendezvousConnectionError",
                 "connect() timed out",
             ),
-            _EXCEPTION
-            + r"RendezvousConnectionError(?::|$)|client socket has timed out after \d+ ?m?s while trying to connect to \((?P<address>[^)\n]{1,80})\)"
+            r"client socket has timed out after \d+ ?m?s while trying to connect to \((?P<address>[^)\n]{1,80})\)"
             r"|Error: [^\n]{0,40}client socket has failed to connect to any network address of \((?P<address_2>[^)\n]{1,80})\)"
             r"|TCP client failed to connect/validate to host (?P<address_old>\S{1,80}) - timed out"
             r"|RuntimeError: connect\(\) timed out\. Original timeout was \d+ ms",
             survived_after=STARTED,
             confidence=0.85,
             remedy=_NO_ANSWER,
+        ),
+        # It names no address, and the store may have been there at first.
+        sign(
+            "RendezvousConnectionError",
+            _EXCEPTION + r"RendezvousConnectionError(?::|$)",
+            survived_after=STARTED,
+            confidence=0.85,
+            remedy=_NO_STORE,
         ),
         sign(
             ("socketStartConnect: Connect to ", "socketPollConnect"),

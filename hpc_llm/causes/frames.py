@@ -27,6 +27,84 @@ _OTHERS = re.compile(
 """What comes of these was no file: an answer of a server, the output of a program, a module."""
 
 
+_SPAWNED = re.compile(
+    rb"/multiprocessing/(?:spawn|forkserver|popen_\w{1,20})\.py\", line \d{1,7}, in _?main\n[^\n]{0,200}pickle\.load\("
+)
+_IN_A_LOADER = re.compile(rb", in _pin_memory_loop\n")
+_SERVES = re.compile(
+    rb"/uvicorn/protocols/|/starlette/(?:middleware/|_exception_handler)|/flask/app\.py\", line \d{1,7}, in (?:wsgi_app|(?:full_)?dispatch_request)"
+    rb"|/werkzeug/serving\.py|/tornado/web\.py|/aiohttp/web_protocol\.py|/gradio/(?:queueing|routes|route_utils)\.py"
+)
+_OF_A_REQUEST = re.compile(
+    rb"Exception in ASGI application|ERROR in app: Exception on /|Uncaught exception [A-Z]{3,7} /|Error handling request"
+)
+"""What servers write before the traceback of a request that failed."""
+_CHAINED = re.compile(
+    rb"(?:During handling of the above exception, another exception occurred|The above exception was the direct cause of the following exception):\s*$"
+    rb"|\+-[+-]-{8,20} \d{1,3} -{8,20}\s*$"
+)
+"""What stands between the tracebacks of one exception."""
+_TRAINS_HERE = re.compile(
+    rb"(?i)(?<![a-z])(?:train|rlhf|ppo|grpo|dpo|sft)|trainer|finetun|tuning|backward|optimizer|/(?:trl|verl|openrlhf|deepspeed|axolotl|lightning|megatron|nemo)/"
+)
+
+
+def _frames(text: bytes, position: int) -> bytes:
+    """The traceback that ends at `position`, from its heading on; empty where there is none."""
+    begin = text.rfind(TRACEBACK, max(0, position - LONGEST), position)
+    return text[begin:position] if begin >= 0 else b""
+
+
+def is_of_a_spawned_child(text: bytes, position: int) -> bool:
+    """Whether what ended is a process that was being started: what it was to read did not come, as who started it had ended."""
+    return _SPAWNED.search(_frames(text, position)) is not None
+
+
+def is_no_spawned_child(text: bytes, position: int) -> bool:
+    """Whether it is anything else."""
+    return not is_of_a_spawned_child(text, position)
+
+
+def is_of_a_loader(text: bytes, position: int) -> bool:
+    """Whether it is the thread of a data loader, whose peer is a worker of the same process and no rank."""
+    return _IN_A_LOADER.search(_frames(text, position)) is not None
+
+
+def is_of_a_request(text: bytes, position: int) -> bool:
+    """Whether it is one request to a server that failed: with the next one the server goes on."""
+    begin = _chain_before(text, position)
+    if begin is None:
+        return False
+    line = text.rfind(b"\n", 0, begin) + 1
+    return (
+        _OF_A_REQUEST.search(text, max(0, line - 200), line) is not None
+        or _SERVES.search(text, begin, position) is not None
+    )
+
+
+def _chain_before(text: bytes, position: int) -> int | None:
+    """Where the first of the tracebacks begins that belong to the exception at `position`."""
+    begin, first = text.rfind(TRACEBACK, max(0, position - LONGEST), position), None
+    while begin >= 0:
+        first, line = begin, text.rfind(b"\n", 0, begin) + 1
+        between = text[max(0, line - 200) : line].replace(b"|", b"")
+        if not _CHAINED.search(between):
+            break
+        begin = text.rfind(TRACEBACK, max(0, begin - LONGEST), begin)
+    return first
+
+
+def only_infers(text: bytes, position: int) -> bool:
+    """Whether the frames above are those of a program that trains nothing; not where no frame tells."""
+    frames = _frames(text, position)
+    return b'File "' in frames and _TRAINS_HERE.search(frames) is None
+
+
+def may_train(text: bytes, position: int) -> bool:
+    """Whether they may be those of one that trains."""
+    return not only_infers(text, position)
+
+
 def reads_configuration(text: bytes, position: int) -> bool:
     """Whether the exception at `position` came of reading a file of settings."""
     return _read(text, position) == "configuration"

@@ -105,6 +105,12 @@ DRIVER_MISMATCH = Cause(
             "no kernel image is available",
             remedy="this build of torch holds no code for this GPU: install one that does, or use another GPU",
         ),
+        # NVRTC and Triton's ptxas compile while the program runs, with the toolkit that torch brings.
+        sign(
+            ("nvrtc: error: invalid value for --gpu-architecture", "ptxas fatal"),
+            r"\bnvrtc: error: invalid value for --gpu-architecture|\bptxas fatal +: Value 'sm_\w{1,8}' is not defined for option 'gpu-name'",
+            remedy="the CUDA toolkit that this build of torch brings does not know this GPU: install a torch built with a newer CUDA, or use another GPU",
+        ),
         sign(
             ("HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION", "HSA_STATUS_ERROR_INVALID_"),
             r"\bwith error ?: HSA_STATUS_ERROR_(?:ILLEGAL_INSTRUCTION|INVALID_(?:ISA|CODE|EXECUTABLE))",

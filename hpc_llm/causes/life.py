@@ -37,6 +37,16 @@ END = re.compile(
     rb"|^[^\n]{0,80}[Tt]raining (?:done|completed|complete|finished|is done)\b(?! in 0 )",
     re.MULTILINE,
 )
+_OTHERS = rb"tokeni[sz]er|tokeni[sz]ation|bpe|sentencepiece|vocab|k-?means"
+"""What is trained beside models."""
+_OF_ANOTHER = re.compile(rb"(?i)\b\w{0,20}(?:" + _OTHERS + rb")\w{0,10}\b[^.,;!?\n]{0,40}$")
+"""What stands on a line before the end of such a training."""
+_OF_A_PART = re.compile(
+    rb"(?i)(?: of| for)? (?:the |one |this )?(?:warm-?up|epoch)\b|[^.,;!?\n]{0,30}?\b(?:"
+    + _OTHERS
+    + rb"|\d{1,9} merges)\b"
+)
+"""What stands behind it, there too, or where only a part of training came to its end."""
 END_TEXTS = (
     b"rain",
     b"run_stop",
@@ -47,6 +57,8 @@ END_TEXTS = (
     b"Successfully completed.",
     b"Exit_status",
 )
+
+_TRAINING = re.compile(rb"(?i)\b(?:training (?:done|completed?|finished|is done)|finished training)\b")
 
 _PLANNED_STOP = re.compile(rb"exiting program (?:after (?P<minutes>\d+(?:\.\d+)?) minutes|at iteration +(?P<step>\d+))")
 """By its own settings Megatron ends a run after a time, or at a step, that need not be its last."""
@@ -90,8 +102,19 @@ def last_end(text: bytes) -> int | None:
         return None
     position = None
     for match in END.finditer(text):
-        position = match.start()
+        if not _is_of_another(text, match):
+            position = match.start()
     return position
+
+
+def _is_of_another(text: bytes, match: re.Match[bytes]) -> bool:
+    """Whether it is the end of another training than the model's, as of its tokenizer, or of a part of it."""
+    said = _TRAINING.search(text, match.start(), match.end())
+    if said is None:
+        return False
+    line = text.rfind(b"\n", 0, match.start()) + 1
+    before = text[max(line, said.start() - 80) : said.start()]
+    return _OF_ANOTHER.search(before) is not None or _OF_A_PART.match(text, said.end(), said.end() + 80) is not None
 
 
 def planned_stop(text: bytes, position: int) -> str | None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hpc_llm.causes import life
+from hpc_llm.causes import later, life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
@@ -64,38 +64,51 @@ class LogFindings:
     has_steps: bool = False
     last_line: tuple[int, str] | None = None
     is_empty: bool = True
+    went_on: bool = False
+    """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
+    begins_with: later.Opening | None = None
     _searched: int = 0
     """Bytes of what is loud that were searched, apart from the start and the end."""
 
     def read(self, blocks: Iterable[Block]) -> LogFindings:
         """Take in the blocks of the file, in order."""
         kept: deque[Block] = deque()
-        later = _Later()
+        following = _Later()
         size = 0
         for block in blocks:
             self.is_empty = self.is_empty and not block.text.strip()
+            self.begins_with = self.begins_with or later.Opening.of(block.text)
             kept.append(block)
             size += block.size
             while size - kept[0].size > NEAR_THE_END:
                 early = kept.popleft()
                 size -= early.size
-                later.pass_one()
-                self._pass(early, kept, later)
+                following.pass_one()
+                self._pass(early, kept, following)
         last = kept[-1] if kept else None
         for block in kept:
             self._count_steps(block)
             self._search(block)
         if last is not None:
             self._finish(last)
+        self._leave_out_earlier([(block.offset, block.text) for block in kept])
         return self
 
-    def _pass(self, block: Block, following: Sequence[Block], later: _Later) -> None:
+    def _leave_out_earlier(self, pieces: Sequence[later.Piece]) -> None:
+        """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
+        if not self.found:
+            return
+        self.went_on = later.went_on([one for one in self.found if one.is_root], pieces)
+        begin = max(later.begin_of_last_job(self.found), later.begin_of_last_attempt(self.begins_with, pieces))
+        self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
+
+    def _pass(self, block: Block, blocks: Sequence[Block], following: _Later) -> None:
         """Take in what is not near the end, as far as it may matter: no training that is to be seen took it back."""
         self._count_steps(block)
         at_start = block.offset < AT_THE_START
         if not at_start and (self._searched >= SEARCHED_BETWEEN or not is_loud(block.text)):
             return
-        if not later.are_trained_on(following):
+        if not following.are_trained_on(blocks):
             self._searched += 0 if at_start else block.size
             self._search(block)
 
@@ -105,6 +118,7 @@ class LogFindings:
         for one in found:
             one.steps_after = len(steps) - bisect_right(steps, one.position)
             one.file, one.line = self.file, block.line_number(one.position)
+            one.clock = later.clock_before(block.text, one.position) if one.is_root else None
             one.position += block.offset
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
@@ -159,7 +173,9 @@ def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:
         and not is_of_another_job(one.text, job_of(log.file))
         and not any(one is other for other in overcome)
     ]
-    verdict = decide(found, ended)
+    roots = {one.file for one in found if one.is_root}
+    went_on = bool(roots) and all(log.went_on for log in logs if log.file in roots)
+    verdict = decide([] if went_on else found, ended)
     return of_errors_alone(verdict, found, logs[0].file) if len(logs) == 1 else verdict, found
 
 

@@ -162,6 +162,17 @@ def _was_killed(text: bytes, position: int) -> bool:
     return _KILLED.search(text, max(0, position - _BEHIND), position + _BEHIND) is not None
 
 
+_WATCHES = re.compile(
+    rb"[^\n]{1,200}? Killed +(?:[({] ?)?(?:while|until|for|sleep|watch|tail|ping|inotifywait|(?:\S{1,80}/)?(?:nvidia-smi|rocm-smi|amd-smi|dcgmi|nvtop|h?top|vmstat|iostat|dstat|sar"
+    rb"|free|tensorboard))\b"
+)
+
+
+def _is_of_a_program(text: bytes, position: int) -> bool:
+    """Whether a shell does not say it of a loop or a tool that only watched: the script itself ends those, as with kill -9."""
+    return _WATCHES.match(text, text.rfind(b"\n", 0, position) + 1) is None
+
+
 HOST_OOM = Cause(
     id="host_oom",
     title="out of host memory",
@@ -259,6 +270,7 @@ HOST_OOM = Cause(
         sign(
             (" Killed ", " Killed\n"),
             r"^[^\n\"]{1,160}: line \d+: +\d+ Killed(?: |$)",
+            where=_is_of_a_program,
             precedence=42,
             confidence=0.6,
         ),

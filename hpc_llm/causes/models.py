@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.data import BAD_TEXT
-from hpc_llm.causes.frames import reads_model
+from hpc_llm.causes.frames import is_no_spawned_child, reads_model
 
 _DAMAGED = (
     "a file of the checkpoint is damaged, cut off or a Git LFS pointer: the traceback names the call that read it\n"
@@ -127,6 +127,7 @@ MODEL_MISSING = Cause(
         sign(
             "UnpicklingError: ",
             r"\bUnpicklingError: (?:invalid load key|pickle data was truncated|unpickling stack underflow)",
+            where=is_no_spawned_child,
             confidence=0.85,
             remedy=_DAMAGED,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from hpc_llm.causes.cause import Cause, sign
+from hpc_llm.causes.frames import is_of_a_request, may_train
 from hpc_llm.records.run import Outcome
 
 _OF_EVALUATION = re.compile(
@@ -17,6 +18,11 @@ def _is_of_training(text: bytes, position: int) -> bool:
     """Whether the loss whose name has its second letter at `position` is none of an evaluation: that changes no weights, and where
     training went wrong its own losses say so."""
     return _OF_EVALUATION.search(text, max(0, position - _LOOKED_BACK), position) is None
+
+
+def _comes_of_training(text: bytes, position: int) -> bool:
+    """Whether a program that trains may have drawn it, and no server for one of its requests."""
+    return may_train(text, position) and not is_of_a_request(text, position)
 
 
 NAN_LOSS = Cause(
@@ -68,6 +74,7 @@ NAN_LOSS = Cause(
         sign(
             "probability tensor contains",
             r"probability tensor contains either `inf`, `nan` or element < 0",
+            where=_comes_of_training,
             confidence=0.85,
         ),
     ),

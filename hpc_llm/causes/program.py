@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, Role, sign
+from hpc_llm.causes.frames import is_of_a_loader, is_of_a_request, is_of_a_spawned_child, only_infers
 from hpc_llm.causes.loggers import is_no_warning, opens_a_message
 from hpc_llm.causes.schedulers import flux
 from hpc_llm.records.run import Outcome
+
+
+def _is_of_a_peer(text: bytes, position: int) -> bool:
+    """Whether it says of another rank that its connection broke, and neither warns of it nor speaks of a worker of its own."""
+    return is_no_warning(text, position) and not is_of_a_loader(text, position)
+
+
+def _fails_to_draw(text: bytes, position: int) -> bool:
+    return only_infers(text, position) and not is_of_a_request(text, position)
+
+
+OF_A_CHILD = sign(
+    ("UnpicklingError: pickle data was truncated", "EOFError"),
+    r"\bUnpicklingError: pickle data was truncated$|\bEOFError(?:: Ran out of input)?$",
+    role=Role.CASCADE,
+    where=is_of_a_spawned_child,
+)
+"""Who is started by another process reads first what that one hands it, and gets it by halves where that one ended."""
 
 PYTHON_EXCEPTION = Cause(
     id="python_exception",
@@ -18,7 +37,8 @@ PYTHON_EXCEPTION = Cause(
         # What a rank says when another one has died; `tracebacks` finds the exceptions themselves. Who warns of it goes on: torch
         # does so wherever the process with the store of a rendezvous ends first, of a good end too.
         sign("onnection closed by peer", role=Role.CASCADE, where=is_no_warning),
-        sign("onnection reset by peer", role=Role.CASCADE, where=is_no_warning),
+        sign("onnection reset by peer", role=Role.CASCADE, where=_is_of_a_peer),
+        OF_A_CHILD,
         sign(
             (
                 "remote process exited or there was a network error",
@@ -106,6 +126,19 @@ PYTHON_EXCEPTION = Cause(
             remedy=(
                 "fewer data loader workers, or none (num_workers=0), which shows the error itself\n"
                 "more memory of the host: sbatch --mem=…; what was used: sacct -j JOB -o MaxRSS"
+            ),
+        ),
+        # Where nothing trains no loss ran away.
+        sign(
+            "probability tensor contains",
+            r"probability tensor contains either `inf`, `nan` or element < 0",
+            where=_fails_to_draw,
+            precedence=46,
+            confidence=0.85,
+            remedy=(
+                "what the model gives is no number: bf16 or fp32 instead of fp16 weights, where its range is too small for this model\n"
+                "see that the weights are whole and are those of this model: what was merged, converted, quantised or trained last\n"
+                "greedy decoding (do_sample=False) shows whether all of its answers are such"
             ),
         ),
         sign(

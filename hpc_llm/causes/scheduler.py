@@ -99,6 +99,14 @@ CANCELLED = Cause(
             confidence=0.5,
         ),
         sign("KeyboardInterrupt", r"^[^\n\"']{0,120}?\bKeyboardInterrupt$", precedence=46, confidence=0.8),
+        # What a program says that catches it.
+        sign(
+            ("eyboard interruption", "eyboardInterrupt", "eyboard interrupt", "nterrupted by "),
+            r"\b[Kk]eyboard ?[Ii]nterrupt(?:ion)?\b[ ,.:;!-]{1,3}(?:(?:was )?(?:received|caught|detected)\b|[Ee]xiting|[Ss]topping|[Aa]borting|[Tt]erminating)"
+            r"|\b(?:[Tt]raining|[Pp]rogram|[Pp]rocess|[Rr]un|[Ee]xecution) (?:was )?interrupted by (?:the )?user\b",
+            precedence=46,
+            confidence=0.8,
+        ),
         sign(
             ("forcing job termination", "Force Terminated job"),
             r"^[^\n]{0,12}srun: (?:error: )?(?:forcing job termination|Force Terminated job)",
@@ -118,8 +126,8 @@ CANCELLED = Cause(
             confidence=0.5,
         ),
         sign(
-            ("SIGTERM", "sigterm"),
-            r"Main process received SIGTERM, exiting|^[^\n]{0,120}\bSIGTERM: stopped by SIGTERM|^(?:[\w.]{1,80}\.)?SIGTERMException$"
+            ("SIGTERM", "sigterm", "Main process received SIG", "KeyboardInterrupt: "),
+            r"Main process received SIG(?:TERM|INT|HUP), exiting|^[^\n\"']{0,120}?\bKeyboardInterrupt: (?:\w{1,40} )?terminated$|^[^\n]{0,120}\bSIGTERM: stopped by SIGTERM|^(?:[\w.]{1,80}\.)?SIGTERMException$"
             r"|^(?:\[rank: \d+\] )?Received SIGTERM: 15$|^\*\*\* SIGTERM \(@0x[0-9a-f]+\) received by PID"
             r"|terminated with signal SIG(?:TERM|INT|HUP)\b",
             precedence=17,

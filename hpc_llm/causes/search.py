@@ -10,11 +10,12 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 
 from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.cause import Cause, Role, Sign
-from hpc_llm.causes.frames import engine_of_inference
+from hpc_llm.causes.frames import engine_of_inference, is_of_a_request
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.causes.schedulers import is_quoted
@@ -66,6 +67,8 @@ class Found:
     """Unix time where the record has one; what happened first is the root."""
     steps_after: int = 0
     """Training steps that followed."""
+    clock: datetime | None = None
+    """What the program's clock showed there."""
     reason: str | None = None
     """What a table says of it, where that is not the line."""
 
@@ -138,8 +141,8 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                 ):
                     yield match.start(), cause, one, _details(match) | _engine(cause, text, match.start())
     for position, name, message in exceptions_in(text):
-        details = {"exception": name, "message": message}
-        yield position, PYTHON_EXCEPTION, EXCEPTION, details
+        if not is_of_a_request(text, position):
+            yield position, PYTHON_EXCEPTION, EXCEPTION, {"exception": name, "message": message}
 
 
 _OF_ENGINES = frozenset(("device_oom", "host_oom"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hpc_llm.causes.cause import Cause, sign
+from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.schedulers import BEYOND_NODE
 
 _FEWER_THREADS = (
@@ -15,7 +15,7 @@ _FEWER_THREADS = (
 LAUNCH_FAILED = Cause(
     id="launch_failed",
     title="the launcher did not start the ranks",
-    meaning="mpirun or srun refused what it was asked for, before the program began.",
+    meaning="mpirun or srun refused what it was asked for, or what it needs on the nodes did not answer, before the program began.",
     remedy="correct the launch line that the evidence names",
     retry=False,
     precedence=72,
@@ -52,8 +52,19 @@ LAUNCH_FAILED = Cause(
             ),
         ),
         sign(
-            ("OPAL ERROR: ", "SLURM's PMI support", "PMI_Init", "PMI2_Init", "Invalid MPI type", "mpi plugin"),
-            r"OPAL ERROR: \w[^\n]{0,40} in file \S{0,40}pmix\S{0,30}|OMPI was not built with SLURM's PMI support|PMI2?_Init(?:ialized)? (?:failed|returned)"
+            (
+                "OPAL ERROR: ",
+                "SLURM's PMI support",
+                "PMI_Init",
+                "PMI2_Init",
+                "Invalid MPI type",
+                "mpi plugin",
+                "PMI2 init failed",
+                "PMI init failed",
+                "pmix_init failed",
+                "PMIx_Init failed",
+            ),
+            r"\bPMI[2x]? init failed: -?\d|^[^\n]{0,20}It looks like pmix_init failed for some reason|\bPMIx_Init failed\b|OPAL ERROR: \w[^\n]{0,40} in file \S{0,40}pmix\S{0,30}|OMPI was not built with SLURM's PMI support|PMI2?_Init(?:ialized)? (?:failed|returned)"
             r"|^[^\n]{0,12}srun: error: (?:Invalid MPI type|cannot find mpi plugin)",
             confidence=0.8,
             remedy=(
@@ -70,6 +81,16 @@ LAUNCH_FAILED = Cause(
                 "the step asks for more than the job has: compare srun's nodes, tasks, CPUs, memory and GPUs with those of the job\n"
                 "what the outer job set counts as well: `env | grep ^SLURM_` before srun"
             ),
+        ),
+        sign(
+            "timeout waiting for task launch",
+            r"^[^\n]{0,12}srun: error: timeout waiting for task launch, started \d+ of \d+ tasks",
+            confidence=0.85,
+            remedy=(
+                "Slurm's daemon on a node did not start the tasks in time: a node or a file system that hangs, or a prolog that takes long\n"
+                "submit it again; where it happens on the same node, without that one: --sbatch exclude={node}"
+            ),
+            retry=True,
         ),
         # The nodes' daemons wait for each other while the ranks begin, and srun ends them when they do not come.
         sign(
@@ -231,4 +252,49 @@ PACKAGES_APART = Cause(
     ),
 )
 
-CAUSES = (LAUNCH_FAILED, NODE_LIMITS, OPEN_FILES, PACKAGES_APART)
+_UP_TO_THERE = "a shell reads a script while it runs it: what stands before that line was done, and nothing behind it"
+
+SCRIPT_ERROR = Cause(
+    id="script_error",
+    title="the job's script is wrong",
+    meaning="The shell does not understand a line of the script, or a variable in it has no value, and ended there.",
+    remedy=f"correct the script at the line that the evidence names\n{_UP_TO_THERE}",
+    retry=False,
+    # Where anything else failed, too, the script had gone on.
+    precedence=44,
+    signs=(
+        sign(
+            ("syntax error", "yntax error: ", "unexpected EOF while looking for matching"),
+            r"^[^\n\"']{1,200}: (?:eval: )?line \d+: (?:syntax error(?:: unexpected| near unexpected| in conditional)[^\n]{1,80}"
+            r"|unexpected EOF while looking for matching [^\n]{1,12})|^[^\n\"']{1,200}: \d+: Syntax error: [^\n]{1,80}",
+            survived_after=STARTED,
+            at_any_time=True,
+            confidence=0.85,
+            remedy=(
+                "correct the script at the line that the evidence names: a quote, a bracket, `fi` or `done` is missing there or before it; "
+                f"`bash -n SCRIPT` finds it\n{_UP_TO_THERE}"
+            ),
+        ),
+        sign(
+            ("\\r': command not found", "\\r': No such file", "DOS line breaks"),
+            r"\$'[^'\n]{0,80}\\r': (?:command not found|No such file)|^sbatch: error: Batch script contains DOS line breaks",
+            survived_after=STARTED,
+            at_any_time=True,
+            confidence=0.9,
+            remedy="the script has the line ends of Windows: sed -i 's/\\r$//' SCRIPT",
+        ),
+        sign(
+            (": unbound variable", ": bad substitution"),
+            r"^[^\n\"']{1,200}: line \d+: [^\n]{1,120}: (?:unbound variable|bad substitution)$",
+            survived_after=STARTED,
+            at_any_time=True,
+            confidence=0.8,
+            remedy=(
+                "give that variable a value before the line that the evidence names, or write ${NAME:-} where it may be empty\n"
+                f"{_UP_TO_THERE}"
+            ),
+        ),
+    ),
+)
+
+CAUSES = (LAUNCH_FAILED, SCRIPT_ERROR, NODE_LIMITS, OPEN_FILES, PACKAGES_APART)

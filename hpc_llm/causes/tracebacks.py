@@ -13,7 +13,10 @@ _EXCEPTION = re.compile(
     rb"(?P<name>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?::(?: (?P<message>.*)|$)|$)",
 )
 _CLASS = re.compile(rb"(?:Error|Exception|Interrupt|Exit|Failed|Timeout|Warning|Failure|Abort|Stop|Mismatch)\w{0,12}$")
-_HARMLESS = (b"Exception ignored in", b"--- Logging error ---", b"Exception in thread")
+_HARMLESS = (b"Exception ignored ", b"--- Logging error ---", b"Exception in thread")
+"""What stands before the traceback of an exception with which the program goes on: Python says `Exception ignored in`, `on`,
+`while calling` and so on."""
+_LOOKED_BACK = 300
 _BOX = b"\xe2\x95\xad"  # the corner of the frame in which rich prints tracebacks
 _BAR = re.compile(rb"\d%\||it/s|s/it|\[\d+:\d\d<")
 _LABEL = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\))$")
@@ -29,11 +32,17 @@ def exceptions_in(text: bytes) -> Iterator[tuple[int, str, str]]:
     while start >= 0:
         following = text.find(TRACEBACK, start + 1)
         line_start = text.rfind(b"\n", 0, start) + 1
-        if not any(words in text[max(0, line_start - 160) : start] for words in _HARMLESS):
+        if not _is_harmless(text[max(0, line_start - _LOOKED_BACK) : start]):
             found = _end_of(text, line_start, text[line_start:start])
             if found is not None:
                 yield found
         start = following
+
+
+def _is_harmless(before: bytes) -> bool:
+    """Whether what stands right before a traceback says that the program goes on with it, and not with an earlier one."""
+    said = max(map(before.rfind, _HARMLESS))
+    return said > before.rfind(TRACEBACK)
 
 
 def _end_of(text: bytes, begin: int, before: bytes) -> tuple[int, str, str] | None:

@@ -11,7 +11,7 @@ from hpc_llm.causes import life
 from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, PAGE_LOCKED_REMEDY, SHARE_REMEDY
-from hpc_llm.causes.program import NONE
+from hpc_llm.causes.program import NONE, OF_A_CHILD
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, Verdict
 from hpc_llm.diagnosis.case import Case
@@ -42,6 +42,8 @@ _ENDED_BY_SIGNAL = (
     "launcher."
 )
 _ASK_WHO = "ask the scheduler how the job ended, as with sacct -j JOB -o JobID,State,ExitCode,Elapsed,Timelimit"
+_OVERCAME = "Whether it did all that it was to do, the output does not say."
+_SEE_RESULTS = "see whether the results are whole: what failed on the way is in the evidence"
 _RAISED = re.compile(r"^[^\n\"']{0,80}?\b\w{0,60}(?:Error|Exception): ")
 """What a traceback writes before a message that a record of the run holds alone."""
 _NUMBER = re.compile(r"[\d.]+")
@@ -258,13 +260,14 @@ def _without_root(
         last = log.ended_line if ended else log.last_line
         if last is not None and last[1] and not any((log.file, last[0]) == (one.file, one.line) for one in lines):
             lines.append(Evidence(log.file, *last))
+    overcame = verdict.cause is not NONE and any(log.went_on for log in logs)
     return Diagnosis(
         source=source,
         cause=verdict.cause,
         confidence=verdict.confidence,
         summary=summary,
-        meaning=verdict.cause.meaning,
-        remedy=verdict.cause.remedy,
+        meaning=_OVERCAME if overcame else verdict.cause.meaning,
+        remedy=_SEE_RESULTS if overcame else verdict.cause.remedy,
         retry=verdict.cause.retry,
         evidence=tuple(lines[:_SHOWN]),
     )
@@ -276,7 +279,12 @@ def _silence(logs: Sequence[LogFindings], found: Sequence[Found], ended: bool) -
         return ""
     if all(log.is_empty for log in logs):
         return "The output is empty."
-    if any(one.sign.role is Role.CASCADE for one in found):
+    if any(log.went_on for log in logs):
+        return "What the evidence shows did not end it: the program wrote on for long, and came to an end in order."
+    cascades = [one.sign.source for one in found if one.sign.role is Role.CASCADE]
+    if cascades and all(source == OF_A_CHILD.source for source in cascades):
+        return "The process that had started this one ended, and left no word here."
+    if cascades:
         return "Another rank died first and left no word here: its own output is the one to look at."
     if not any(log.has_steps for log in logs):
         return ""

@@ -10,12 +10,14 @@ from hpc_llm.diagnosis.ladder import Rung, alternatives, rungs
 from hpc_llm.diagnosis.replanned import replanned
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.estimating.memory import at_partition, memory_of
-from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.parts import Memory, Verdict
 from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.estimating.step_time import step_time
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.method import letters_of
 from hpc_llm.site.cluster import Cluster
 
+_OPEN = "and nobody says how much it has"
 _FELT = 1.05
 """A step that takes so many times as long is told."""
 
@@ -27,16 +29,29 @@ def first_that_fits(plan: Plan, cluster: Cluster) -> Rung | None:
     """
     found = list(_fitting(plan, alternatives(plan), cluster))
     if found:
-        return _priced(plan, min(found, key=lambda one: _seconds(one.plan, cluster) or 0.0), cluster)
+        return _priced(plan, min(found, key=lambda one: _cost(one, cluster)), cluster)
     return next((_priced(plan, one, cluster) for one in _fitting(plan, rungs(plan), cluster)), None)
+
+
+def _cost(step: Rung, cluster: Cluster) -> tuple[bool, float]:
+    """What moves to a host of which nobody knows the memory comes last, the others by their time."""
+    return _OPEN in step.why, _seconds(step.plan, cluster) or 0.0
 
 
 def _fitting(plan: Plan, steps: Iterable[Rung], cluster: Cluster) -> Iterator[Rung]:
     for step in steps:
         with contextlib.suppress(HpcLlmError):  # what cannot be planned is no way
             made = replanned(step.plan, plan, cluster)
-            if memory_of(made, at_partition(cluster, made), sizes_in(made)).verdict is Verdict.FITS:
-                yield replace(step, plan=made)
+            memory = memory_of(made, at_partition(cluster, made), sizes_in(made))
+            if memory.verdict is Verdict.FITS:
+                yield replace(step, plan=made, why=f"{step.why}{_doubt(made, memory)}")
+
+
+def _doubt(plan: Plan, memory: Memory) -> str:
+    """That what moves to the host has to fit there, where nobody says how much there is."""
+    if memory.host.capacity is not None or "o" not in letters_of(plan).split("+"):
+        return ""
+    return f" - up to {-(-memory.host.high // 2**30)} GiB of a node, {_OPEN}"
 
 
 def _seconds(plan: Plan, cluster: Cluster) -> float | None:

@@ -161,6 +161,10 @@ def host_capacity(case: Case, cluster: Cluster, node: Node) -> int | None:
         return min(share, whole)
     if share is None and job.mem is None and parts_of_request(case.plan, cluster.request.memory):
         return whole  # the job asks for what it needs, and can have as much as that
+    if share is None and job.mem is None and cluster.request.memory == "omit" and gpus == cluster.gpu.per_node:
+        return (
+            whole if gpus else None
+        )  # memory follows the GPUs there (`request.memory: omit`), and these are all of them
     # Without a word a job gets what the site's default says, which --exclusive does not change: it gives CPUs and GPUs.
     return share
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from hpc_llm.causes import later as later_on
 from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.schedulers import is_of_another_job
@@ -67,6 +68,10 @@ class Tail:
     job: int | None = None
     """The job whose output it is, where that is known; what Slurm says of another one was printed by the program."""
 
+    begins_with: later_on.Opening | None = None
+    """By what it is known that another attempt begins."""
+    went_on: bool = False
+    """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
     is_followed: bool = False
     """Another run begins behind it: what stands between its end and that opening is of neither."""
 
@@ -88,6 +93,8 @@ class Tail:
         self.ended_at = self.length + position
 
     def _append(self, part: Part) -> None:
+        if not self.begins_with and part.position == 0:
+            self.begins_with = later_on.Opening.of(part.text)
         if len(part.steps) > TRAINED_ON:
             cut = part.steps[-TRAINED_ON]
             part = Part(
@@ -123,6 +130,7 @@ class Tail:
     def _take(self, part: Part, steps_after: int) -> None:
         for one in signs_in(part.text) if len(self.found) < _MOST else ():
             one.steps_after = steps_after + len(part.steps) - bisect_right(part.steps, one.position)
+            one.clock = later_on.clock_before(part.text, one.position) if one.is_root else None
             one.position += part.position
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
@@ -143,11 +151,20 @@ class Tail:
 
     def settle(self) -> None:
         """Nothing follows: search all that is left, as one text where it is one: a traceback may lie across two parts."""
+        pieces = [(part.position, part.text) for part in self.parts]
         while self.parts:
             part = self._drop()
             while self.parts and part.goes_on_in(self.parts[0]):
                 part = part.joined(self._drop())
             self._take(part, self._steps_kept())
+        if pieces and self.found:
+            self._leave_out_earlier(pieces)
+
+    def _leave_out_earlier(self, pieces: Sequence[later_on.Piece]) -> None:
+        """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
+        self.went_on = later_on.went_on([one for one in self.found if one.is_root], pieces)
+        begin = max(later_on.begin_of_last_job(self.found), later_on.begin_of_last_attempt(self.begins_with, pieces))
+        self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
 
     def _steps_kept(self) -> int:
         return sum(len(part.steps) for part in self.parts)
@@ -156,7 +173,7 @@ class Tail:
         """How the run ended, as far as its messages say; it must be settled. `completed` if its format says so."""
         completed = completed or self.ended_at is not None
         found = [one for one in self._own() if not is_undone(one, self.ended_at, completed)]
-        return of_errors_alone(decide(found, completed), found, self.source)
+        return of_errors_alone(decide([] if self.went_on else found, completed), found, self.source)
 
     def _own(self) -> list[Found]:
         """The signs that are of this run and its job."""
@@ -187,4 +204,5 @@ class Tail:
         for part in later.parts:
             self._append(replace(part, position=part.position + self.length))
         self.found += later.found
+        self.begins_with = self.begins_with or later.begins_with
         self.length += later.length

@@ -27,7 +27,7 @@ from hpc_llm.planning.generation import check_generator, choose_generation, no_e
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
 from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, auto_in, plan_letters
-from hpc_llm.planning.optimizer_choice import suited_optimizer
+from hpc_llm.planning.optimizer_choice import high_rate, suited_optimizer
 from hpc_llm.planning.parts import (
     BatchShape,
     EngineSetup,
@@ -289,6 +289,7 @@ def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, gpu:
         draft.origins["optimizer"] += f", lr: {why}"
     optimizer: OptimizerSetup = read_part(OptimizerSetup, values)
     check_states(optimizer.type, model.precision)
+    draft.notices += high_rate(optimizer.lr)
     return optimizer
 
 

@@ -120,13 +120,26 @@ def _has(other: Gpu, gpus: int, gpu: Gpu) -> bool:
     return other.vendor != "none" and gpus <= other.per_node and (gpu.vendor == "none" or gpu.model == other.model)
 
 
+def _span(fewest: int, most: int) -> str:
+    """The numbers from one to the other.
+
+    >>> _span(1, 1), _span(0, 1), _span(1, 8)
+    ('1', '0 or 1', '1..8')
+    """
+    if most - fewest < 2:
+        return " or ".join(dict.fromkeys((str(fewest), str(most))))
+    return f"{fewest}..{most}"
+
+
 def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str) -> None:
     if gpus < 0 or gpus > per_node:
         has = f"{per_node} x {gpu.model}" if per_node else "no GPU"
         fewest = 0 if cluster.request.gpu_style == "none" else min(1, per_node)
-        choice = f"Choose --gpus-per-node {fewest}..{per_node}" if per_node else "Leave --gpus-per-node out"
+        choice = f"Choose --gpus-per-node {_span(fewest, per_node)}" if per_node else "Leave --gpus-per-node out"
         larger = [one.name for one in cluster.partitions if _has(cluster.gpu_of(one), gpus, gpu)] if gpus > 0 else []
         choice += f", or a partition with as many: --partition {' or '.join(larger)}" if larger else ""
         raise PlanError(f"{counted(gpus, 'GPU')} per node: {where} has {has} per node. {choice}.")
     if gpus == 0 and per_node and cluster.request.gpu_style != "none":
-        raise PlanError(f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node 1..{per_node}.")
+        raise PlanError(
+            f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node {_span(1, per_node)}."
+        )

@@ -9,6 +9,7 @@ from hpc_llm.errors import RequestError
 _ENDLESS = ("UNLIMITED", "INFINITE")
 LONGEST_S = 2**31 - 1
 """Slurm counts seconds no further: of more it makes another time without a word."""
+_LAST = 59
 _TIME = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,9})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
 
 
@@ -27,6 +28,13 @@ def parse_time(text: str) -> int:
         raise RequestError(f"'{text}' is not a time. Write HH:MM:SS, D-HH:MM:SS or minutes.")
     days, *rest = match.groups()
     parts = [int(p) for p in rest if p is not None]
+    # Only what stands first may be as long as it likes: `90:30` is an hour and a half, `25:61` mostly a slip.
+    of_sixty = parts[1:]
+    if any(part > _LAST for part in of_sixty):
+        raise RequestError(
+            f"'{text}' is not a time: {max(of_sixty)} minutes or seconds behind a colon are more than {_LAST}. "
+            "Write HH:MM:SS, D-HH:MM:SS or minutes."
+        )
     if days is not None:
         hours, minutes, seconds = (*parts, 0, 0)[:3]
         return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds

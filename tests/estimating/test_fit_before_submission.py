@@ -98,7 +98,7 @@ def test_what_may_be_more_than_a_node_has_does_not_fit_for_certain() -> None:
 
     def host(mem_gb: float) -> Need:
         cluster = changed(request={"gpu_style": "gres", "memory": "omit"}, node={"cpus": 64, "mem_gb": mem_gb})
-        memory = memory_there(planned(cluster, "z3o", model="llama2-7b").plan, cluster)
+        memory = memory_there(planned(cluster, "z3o", model="llama2-7b", gpus_per_node=2).plan, cluster)
         assert memory is not None
         return memory.host
 
@@ -195,3 +195,15 @@ def test_an_engine_that_was_asked_for_stays_in_what_is_advised() -> None:
     ).plan
     step = first_that_fits(plan, cluster)
     assert step is not None and step.plan.engine.name == "fsdp2"
+
+
+def test_what_moves_to_a_host_of_unknown_memory_says_so_and_comes_last() -> None:
+    cluster = load_cluster("rtx5090")
+    step = first_that_fits(planned(cluster, "ddp", model="llama3.1-8b").plan, cluster)
+    assert step is not None and step.flags == "--method z3+o" and "nobody says how much it has" in step.why
+    known = cluster.model_copy(update={"node": cluster.node.model_copy(update={"mem_gb": 512.0})})
+    step = first_that_fits(planned(known, "ddp", model="llama3.1-8b").plan, known)
+    assert step is not None and "nobody says" not in step.why
+    tight = planned(cluster, "ddp", model="llama3.2-1b", micro_batch_size=64, sequence_length=1024).plan
+    step = first_that_fits(tight, cluster)
+    assert step is not None and "+o" not in step.flags and "nobody says" not in step.why

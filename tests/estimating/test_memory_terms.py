@@ -212,6 +212,15 @@ def test_the_node_alone_is_not_its_memory(more: tuple[str, ...]) -> None:
     assert host_capacity(case, cluster, silent) is None
 
 
+def test_who_has_all_gpus_of_a_node_has_its_memory_where_that_follows_the_gpus() -> None:
+    cluster = load_cluster("taiwania2")
+    silent = cluster.model_copy(update={"node": cluster.node.model_copy(update={"mem_gb_per_gpu": None})})
+    of_all, of_one = (planned(cluster, "z3", gpus_per_node=n).plan for n in (8, 1))
+    assert silent.request.memory == "omit" and silent.node.mem_gb is not None
+    assert host_capacity(Case(of_all, sizes_in(of_all)), silent, silent.node) == silent.node.mem_gb * 1e9
+    assert host_capacity(Case(of_one, sizes_in(of_one)), silent, silent.node) is None
+
+
 def test_what_is_more_than_a_node_fits_no_job_of_it() -> None:
     cluster = load_cluster("taiwania2")
     silent = cluster.node.model_copy(update={"mem_gb_per_gpu": None})

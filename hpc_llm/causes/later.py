@@ -1,0 +1,195 @@
+"""What came later in a log: jobs and attempts that were appended to it, and a program that went on in spite of an error.
+
+Most logs are of one attempt that ends where it fails. Where the same file goes on, what is said first is not how it ended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from hpc_llm.causes.search import Found
+
+Piece = tuple[int, bytes]
+"""Text and its position in the log, or in what was looked at of it."""
+
+_TAKEN_DOWN = re.compile(
+    r"\*\*\* JOB (?P<job>\d{1,18})(?: .{0,200})? CANCELLED(?: AT (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b)?"
+)
+_PARTS = 128
+"""The parts of one job, and the tasks of an array, have ids of their own, one after the other; they end at once."""
+_AT_ONCE_S = 5
+_AGAIN_S = 120
+"""So long after Slurm took a job down it begins again at the earliest; so much later another attempt begins."""
+_CLOCK = re.compile(rb"\b(20\d\d)[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)")
+_DATE = re.compile(
+    rb"\b(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<day>\d{1,2}) (\d\d):(\d\d):(\d\d) (?:[AP]M )?(?:[A-Z]{2,5} )?(?P<year>20\d\d)\b"
+)
+"""As the command `date` writes it."""
+_MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
+_OPENING = 1 << 13
+_LETTERS = re.compile(rb"[^\W\d]{3}[^\d\n]{17,100}")
+"""The part of a line that is the same in each attempt."""
+_LOOKS = 64
+"""So often it is looked for in one piece: what comes more often is said of something else."""
+_NEAR = 1 << 12
+"""Bytes within which the time stands of what is said there."""
+_LONG_S = 600
+_LONG = 40
+"""Lines of its own with which a program shows that it went on, and so long it must have."""
+_CLOSING = 5
+"""Of these so many behind the last error."""
+_LAST_LINES, _LOOKED_AT = 12, 200
+_NO_OWN_LINE = re.compile(
+    rb"(?i)^\s|error|exception|traceback|fail|abort|kill|signal|warn|terminat|cancel|elastic|c10d|nccl|slurm|srun|core dumped|\[E |=>> |exit(?:ed|s)? "
+)
+"""What a program does not write of its work."""
+_ORDERLY = re.compile(
+    rb"(?i)\b(?:successful(?:ly)?|success|sucesso|erfolgreich|completed?|finished|done|finalizado|results?|summary)\b|\xe6\x88\x90\xe5\x8a\x9f|\xe5\xae\x8c\xe6\x88\x90|\xc3\xa9xito|succ\xc3\xa8s"
+    rb"|^[A-Za-z][\w /()-]{2,40}[:=] ?-?\d[\d.,]*%?$",
+    re.MULTILINE,
+)
+"""A program's own word on its good end, or a result of it."""
+
+
+@dataclass(frozen=True)
+class _Down:
+    """Slurm took a job down."""
+
+    job: int
+    time: datetime | None
+    position: int
+
+    def is_same(self, other: _Down) -> bool:
+        """Whether it is the same taking down, of another part of the job or said again."""
+        if self.time is None or other.time is None:
+            return abs(self.job - other.job) < _PARTS
+        apart = abs((self.time - other.time).total_seconds())
+        return apart < (_AGAIN_S if self.job == other.job else _AT_ONCE_S) and abs(self.job - other.job) < _PARTS
+
+
+def begin_of_last_job(found: Sequence[Found]) -> int:
+    """Behind which position stands what is of the last job that Slurm took down, in what was found in one file; -1 where all is."""
+    downs = [down for one in found if (down := _down(one)) is not None]
+    return max((one.position for one in downs if not one.is_same(downs[-1])), default=-1)
+
+
+def _down(one: Found) -> _Down | None:
+    said = _TAKEN_DOWN.search(one.text) if one.position >= 0 else None
+    if said is None:
+        return None
+    try:
+        time = datetime.fromisoformat(said["time"]) if said["time"] else None
+    except ValueError:
+        time = None
+    return _Down(int(said["job"]), time, one.position)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """By what an attempt is known when it comes again: parts of two of its first lines."""
+
+    first: bytes
+    second: bytes
+    lead: int
+    """Bytes of the attempt before the line of the first part."""
+
+    @staticmethod
+    def of(text: bytes) -> Opening | None:
+        """That of an attempt that begins with `text`."""
+        lines = [line for line in text[:_OPENING].splitlines()[:40] if b"arning" not in line]
+        parts: dict[bytes, bytes] = {}
+        for line in lines:
+            if found := _LETTERS.search(line):
+                parts.setdefault(found[0], line)
+        if len(parts) < 2:
+            return None
+        first, second, *_ = parts
+        return Opening(first, second, text.find(parts[first]))
+
+    def begins(self, text: bytes) -> int | None:
+        """Where in `text` another attempt begins last, much later than what stands before it."""
+        at = len(text)
+        for _ in range(_LOOKS):
+            at = text.rfind(self.first, 0, at)
+            line = text.rfind(b"\n", 0, max(at, 0)) - self.lead
+            if at < 0 or line < 0:
+                return None
+            begin = text.rfind(b"\n", 0, line + 1) + 1
+            if text.find(self.second, at, at + _OPENING) >= 0 and _is_later(text, begin):
+                return begin
+        return None
+
+
+def begin_of_last_attempt(begins_with: Opening | None, pieces: Sequence[Piece]) -> int:
+    """Where in `pieces` another attempt begins last: with the same lines as the first one, and much later. -1 where none does."""
+    for position, text in reversed(pieces) if begins_with is not None else ():
+        begin = begins_with.begins(text) if begins_with is not None else None
+        if begin is not None:
+            return position + begin
+    return -1
+
+
+def _is_later(text: bytes, line: int) -> bool:
+    """Whether much time passed before the line at `line`; not where no clock tells."""
+    before, after = clock_before(text, line), _first_time(text[line : line + _NEAR].splitlines())
+    return before is not None and after is not None and (after - before).total_seconds() >= _AGAIN_S
+
+
+def went_on(roots: Sequence[Found], pieces: Sequence[Piece]) -> bool:
+    """Whether the program wrote on for long after the first of `roots`, and came to an end in order after the last."""
+    positions = [one.position for one in roots if one.position >= 0]
+    if not positions or len(positions) < len(roots) or not pieces:
+        return False
+    closing = list(deque((line for line in _lines(pieces, max(positions)) if line.strip()), maxlen=_LOOKED_AT))
+    own = [line for line in closing if not _NO_OWN_LINE.search(line)]
+    if len(own) < _CLOSING or closing[-1] is not own[-1] or not _ORDERLY.search(b"\n".join(own[-_LAST_LINES:])):
+        return False
+    return _is_long(min(roots, key=lambda one: one.position), pieces)
+
+
+def _is_long(first: Found, pieces: Sequence[Piece]) -> bool:
+    """Whether what the program wrote of its work after the first error is much, and took long."""
+    lines = [line for line in _lines(pieces, first.position) if line.strip() and not _NO_OWN_LINE.search(line)]
+    if len(lines) < _LONG:
+        return False
+    begin, end = first.clock or _first_time(lines), _first_time(reversed(lines))
+    return begin is not None and end is not None and (end - begin).total_seconds() >= _LONG_S
+
+
+def _lines(pieces: Sequence[Piece], position: int) -> Iterator[bytes]:
+    """The lines behind the one at `position`."""
+    for begin, text in pieces:
+        if begin + len(text) <= position:
+            continue
+        if begin <= position:
+            end = text.find(b"\n", position - begin)
+            text = text[end + 1 :] if end >= 0 else b""
+        yield from text.splitlines()
+
+
+def clock_before(text: bytes, position: int) -> datetime | None:
+    """What the program's clock showed last before `position`."""
+    return _first_time(reversed(text[max(0, position - (_NEAR << 3)) : position].splitlines()))
+
+
+def _first_time(lines: Iterable[bytes]) -> datetime | None:
+    """The first that one of the lines shows."""
+    return next((time for line in lines if (time := _time(line)) is not None), None)
+
+
+def _time(line: bytes) -> datetime | None:
+    if found := _CLOCK.search(line):
+        year, month, day, *clock = map(int, found.groups())
+    elif found := _DATE.search(line):
+        year, month, day = int(found["year"]), _MONTHS.index(found["month"]) // 3 + 1, int(found["day"])
+        clock = [int(one) for one in found.groups()[2:5]]
+    else:
+        return None
+    try:
+        return datetime(year, month, day, clock[0], clock[1], clock[2])
+    except ValueError:
+        return None

@@ -1,0 +1,153 @@
+"""Logs that go on behind an error: further jobs and attempts in one file, and programs that caught what was raised."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from hpc_llm.diagnosis import Diagnosis
+from hpc_llm.parsing import parse_stream
+
+Diagnose = Callable[[str], Diagnosis]
+BEGIN = datetime(2026, 3, 6, 9, 0)
+RAISED = """\
+Traceback (most recent call last):
+  File "/w/bench.py", line 459, in run
+    slot = pool.take()
+RuntimeError: no free slot
+"""
+ENDED = "slurmstepd: error: *** JOB {} ON n1 CANCELLED AT {} ***\n"
+OPENING = "{:%F %T} - INFO - Reading the settings of the run\n{:%F %T} - INFO - Random seeds are set anew\n"
+
+
+def _lines(count: int, minutes: float, begin: datetime = BEGIN) -> Iterator[str]:
+    for number in range(count):
+        time = begin + timedelta(minutes=minutes * number / count)
+        yield f"{time:%F %T} [INFO] Split {number} of the pipeline: latency {100 + number} ms\n"
+
+
+def _sweep(lines: int = 60, minutes: float = 600, end: str = "Done.\n") -> str:
+    written = list(_lines(lines, minutes))
+    return "".join((*written[:3], RAISED, *written[3:], end))
+
+
+def _opening(minutes: float) -> str:
+    time = BEGIN + timedelta(minutes=minutes)
+    return OPENING.format(time, time)
+
+
+def _outcome(text: str) -> str | None:
+    return parse_stream("x", io.BytesIO(text.encode())).rows[-1].outcome
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Done.\n",
+        f"{BEGIN + timedelta(hours=10):%F %T} - INFO - Treinamento concluído com sucesso\n",
+        "Total time: 6033.5\nSuccess rate: 18.0%\n",
+    ],
+)
+def test_an_error_after_which_the_program_wrote_on_for_long_and_ended_in_order_is_no_verdict(
+    end: str, diagnose: Diagnose
+) -> None:
+    found = diagnose(_sweep(end=end))
+    assert found.cause.id == "unknown" and _outcome(_sweep(end=end)) == "UNKNOWN"
+    assert "did not end it" in found.summary and "no free slot" in found.evidence[0].text
+    assert "sacct" not in found.remedy and "results" in found.remedy
+
+
+def test_an_error_far_before_the_end_was_overcome_too(diagnose: Diagnose) -> None:
+    """Of so much text only the end is kept, in which no hour passes."""
+    text = _sweep(end="") + "".join(_lines(20_000, 5, BEGIN + timedelta(hours=10))) + "Done.\n"
+    assert diagnose(text).cause.id == "unknown" and _outcome(text) == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _sweep(lines=10),
+        _sweep(minutes=2),
+        _sweep(end=RAISED),
+        _sweep(end=RAISED + "Done.\n"),
+        _sweep(end="ERROR: 12 configurations failed\n"),
+        "".join(_lines(60, 600))
+        + RAISED
+        + "cleaning up\nremoving the cache\ncopying logs\nthe job's last line\nDone.\n",
+    ],
+    ids=["little", "quickly", "another error", "another error, and the script's word", "not in order", "all before it"],
+)
+def test_an_error_after_which_little_is_seen_stays_the_verdict(text: str, diagnose: Diagnose) -> None:
+    assert diagnose(text).cause.id == "python_exception" and _outcome(text) == "FAILED"
+
+
+def test_of_attempts_in_one_file_the_last_one_says_how_it_ended(diagnose: Diagnose) -> None:
+    text = _opening(0) + RAISED + _opening(60) + "loading the model\nTerminated\n"
+    found = diagnose(text)
+    assert (found.cause.id, found.chain) == ("cancelled", ("cancelled",)) and _outcome(text) == "CANCELLED"
+
+
+def test_what_the_command_date_writes_is_a_clock_too(diagnose: Diagnose) -> None:
+    attempt = (
+        "Sat Dec 20 {}:48:39 CET 2025\n| Name of the processor | Memory |\n| Name of the process | Owner of it |\n"
+    )
+    text = attempt.format(18) + RAISED + attempt.format(20) + "loading the model\nTerminated\n"
+    assert diagnose(text).cause.id == "cancelled"
+
+
+def test_a_rank_that_begins_a_little_later_is_no_further_attempt(diagnose: Diagnose) -> None:
+    text = _opening(0) + RAISED + _opening(0.5) + "loading the model\nTerminated\n"
+    assert diagnose(text).cause.id == "python_exception"
+
+
+def test_a_later_attempt_without_an_end_leaves_the_first_one_aside(diagnose: Diagnose) -> None:
+    text = _opening(0) + RAISED + _opening(60) + "loading the model\n"
+    assert diagnose(text).cause.id == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((304184, "2025-10-16T02:31:48"), (310529, "2025-10-16T02:31:48")), ((9, "2025-10-16T02:31:48"), (12, "2025-10-16T02:33:50"))],
+    ids=["ids far apart", "ids near each other, at another time"],
+)  # fmt: skip
+def test_jobs_in_one_file_are_told_apart(first: tuple[int, str], second: tuple[int, str], diagnose: Diagnose) -> None:
+    found = diagnose(RAISED + ENDED.format(*first) + "loading the model\n" + ENDED.format(*second))
+    assert found.chain == ("cancelled",) and f"JOB {second[0]} " in found.evidence[0].text
+
+
+def test_the_parts_of_one_job_end_at_once(diagnose: Diagnose) -> None:
+    parts = ENDED.format(9, "2025-10-16T02:31:48") + ENDED.format(10, "2025-10-16T02:31:49")
+    assert diagnose(RAISED + parts).chain == ("python_exception", "cancelled")
+
+
+def test_a_rendezvous_without_an_address_is_not_advised_to_look_at_one(diagnose: Diagnose) -> None:
+    raised = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed."
+    assert "address in the evidence" not in diagnose(f"RuntimeError: Broken pipe\n{raised}\n").remedy
+    timed_out = "[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect to (192.0.0.1, 1234)."
+    assert "address in the evidence" in diagnose(f"{timed_out}\n{raised}\n").remedy
+
+
+def test_the_reason_of_a_kernel_that_nobody_compiles_is_the_compilers_line() -> None:
+    text = 'Traceback (most recent call last):\n  File "/w/t.py", line 1, in f\n    x.erfinv_()\nRuntimeError:\n  #define X\nnvrtc: error: invalid value for --gpu-architecture (-arch)\n'
+    row = parse_stream("x", io.BytesIO(text.encode())).rows[-1]
+    assert (row.cause, row.outcome_reason) == (
+        "driver_mismatch",
+        "nvrtc: error: invalid value for --gpu-architecture (-arch)",
+    )
+
+
+def test_who_generates_is_not_advised_to_learn_slower(diagnose: Diagnose) -> None:
+    text = 'Traceback (most recent call last):\n  File "/w/answer.py", line 31, in <module>\n    out = model.generate(**inputs)\nRuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n'
+    assert "learning rate" not in diagnose(text).remedy
+
+
+def test_a_child_whose_parent_ended_is_no_rank(diagnose: Diagnose) -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/e/lib/python3.10/multiprocessing/spawn.py", line 126, in _main\n'
+        "    self = reduction.pickle.load(from_parent)\n_pickle.UnpicklingError: pickle data was truncated\n"
+    )
+    found = diagnose(text)
+    assert found.cause.id == "unknown" and "rank" not in found.summary and "started this one" in found.summary
