@@ -51,11 +51,16 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The measured figures, units in their names, None for what cannot be; None until the training program has written them."""
+        """The measured figures, units in their names, None for what cannot be or contradicts others; None until the training program
+        has written them."""
+        from hpc_llm.planning.experiment import flat_plan
+        from hpc_llm.records.agreement import agreeing
         from hpc_llm.records.possible import possible
 
-        record = read_json(self.paths.result)
-        return None if record is None else possible(record)
+        record, plan = read_json(self.paths.result), (read_json(self.paths.experiment) or {}).get("plan")
+        if record is None:
+            return None
+        return agreeing(possible(flat_plan(plan)) if isinstance(plan, dict) else {}, possible(record))[0]
 
     def status(self) -> RunStatus:
         """What became of it so far."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.layout import WIDTH, arrow, folded
-from hpc_llm.text.secrecy import is_secret, redacted
+from hpc_llm.text.secrecy import find_secret, redacted
 from hpc_llm.text.secret_values import HIDDEN
 from hpc_llm.text.shown import one_line
 
@@ -52,7 +52,13 @@ def _is_told_within(name: str, side: Mapping[str, Any], other: Mapping[str, Any]
 def _safe(name: str, value: Any) -> str:
     """The value for reading; what a record of an older version or of somebody else keeps may be a secret."""
     shown = _shown(value)
-    return HIDDEN if isinstance(value, str) and is_secret(value, name.rpartition(".")[2]) else redacted(shown)
+    return HIDDEN if isinstance(value, str) and find_secret(_nested(name, value)) is not None else redacted(shown)
+
+
+def _nested(name: str, value: str) -> dict[str, Any]:
+    """The value at its place in a plan."""
+    first, _, rest = name.partition(".")
+    return {first: _nested(rest, value) if rest else value}
 
 
 def _is_same(one: Any, other: Any) -> bool:

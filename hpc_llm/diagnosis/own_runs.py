@@ -169,7 +169,7 @@ def _facts(found: Look) -> dict[str, str]:
         facts["node"] = node
     if python := job_python(found.run):
         facts["python"] = python
-    pace = read_pace(found.run.steps) if found.records.has_steps else None
+    pace = read_pace(found.run.steps, found.records.plan) if found.records.has_steps else None
     if pace and pace.step:
         facts["steps_made"] = str(pace.step)
         began = _began(found)

@@ -204,7 +204,7 @@ def _ended(known: Known) -> Judgement:
     records = known.records
     job = known.job if known.job is not None and not known.job.is_live and not is_settled(records) else None
     if records.is_whole and records.result is not None:
-        if records.result.outcome is not Outcome.INVALID:
+        if records.result.outcome is not Outcome.INVALID and records.result.contradiction is None:
             return _completed(known, job)
         found = of_invalid(records.result)
         verdict = Verdict(found.cause, found.sign.confidence, found, (found.cause,))
@@ -214,7 +214,9 @@ def _ended(known: Known) -> Judgement:
     if verdict.root is None or (_says_all_is_well(known, job) and not verdict.is_sure):
         nothing = replace(_NOT_KNOWN, confidence=0.5 if weighed else 0.3)
         return _judgement(job, Outcome.UNKNOWN, _why_unknown(known, job), nothing, weighed)
-    return _judgement(job, verdict.outcome, _reason(verdict, weighed), verdict, weighed)
+    reason, contradiction = _reason(verdict, weighed), records.result.contradiction if records.result else None
+    reason = "; ".join(filter(None, (reason, contradiction))) or None
+    return _judgement(job, verdict.outcome, reason, verdict, weighed)
 
 
 def _reason(verdict: Verdict, weighed: Sequence[Found]) -> str | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hpc_llm.planning.experiment import flat_plan
+from hpc_llm.records.agreement import agreeing
 from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
 from hpc_llm.records.possible import possible
 from hpc_llm.records.run import HALF_EXIT, Outcome, RunPaths
@@ -57,14 +59,15 @@ class _Reader:
         plan = experiment.get("plan")
         if plan is not None and not isinstance(plan, dict):
             self._damaged(_NAMES["experiment"], "its plan is no object")
+        flat = possible(flat_plan(plan)) if isinstance(plan, dict) else {}
         identity = self._identity()
         return Records(
             run=self.run,
             experiment=experiment,
-            plan=possible(flat_plan(plan)) if isinstance(plan, dict) else {},
+            plan=flat,
             identity=identity,
             exit=self._typed("exit", _exit_record),
-            result=self._typed("result", _result),
+            result=self._typed("result", partial(_result, flat)),
             failures=self._failures(),
             starts=self._starts(),
             kept=self._kept(identity),
@@ -224,14 +227,16 @@ def _exit_record(values: Fields, _: Mapping[str, Any]) -> ExitRecord:
     )
 
 
-def _result(values: Fields, record: Mapping[str, Any]) -> Result:
+def _result(plan: Mapping[str, Any], values: Fields, record: Mapping[str, Any]) -> Result:
     named = record.get("outcome")
     values.look_at_figures()
+    agreed, contradiction = agreeing(plan, possible(record))
     return Result(
         outcome=outcome_of(values.text("outcome")) if named is None or isinstance(named, str) else Outcome.UNKNOWN,
         reason=values.text("outcome_reason"),
         invalid_reason=values.text("invalid_reason"),
-        values=possible(record),
+        values=agreed,
+        contradiction=contradiction,
     )
 
 

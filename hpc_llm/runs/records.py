@@ -99,7 +99,9 @@ class Result:
     reason: str | None
     invalid_reason: str | None
     values: Mapping[str, Any]
-    """All of it, as it stands there."""
+    """All of it, without figures that cannot be, or that contradict others."""
+    contradiction: str | None = None
+    """What in it contradicts itself or the plan."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,6 +69,7 @@ _INVALID = (
     ("it ran on", "gpu_missing", "ask for the GPU that was planned: --sbatch constraint=… or another --partition"),
 )
 """Words of the reason why a measurement does not count, the cause they mean, and what to do about it."""
+_CONTRADICTED = "see who else writes into its folder, and whether its disk is sound; only another run can measure it"
 _BY_OUTCOME = {
     cause.outcome: cause.id for cause in BY_ID.values() if cause.outcome.name in (
         "OOM_DEVICE", "OOM_HOST", "TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL",
@@ -99,6 +100,9 @@ def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
 
 def of_invalid(result: Result) -> Found:
     """Why the measurement of a run that came to its end does not count."""
+    if result.contradiction is not None:
+        said = "; ".join(filter(None, (result.invalid_reason, result.contradiction)))
+        return _stated("unknown", "result.json", said, confidence=0.95, remedy=_CONTRADICTED)
     reason = result.invalid_reason or result.reason or "the worker says no more"
     cause, remedy = next(((c, r) for words, c, r in _INVALID if words in reason), ("config_error", None))
     return _stated(cause, "result.json", reason, confidence=0.95, remedy=remedy)

@@ -116,7 +116,8 @@ def _as_found(found: Look) -> RunStatus:
     started_at = _started_at(found)
     measured = result.rate("tokens_per_second")
     is_asked = "tokens_per_second" not in figures  # a result that holds an impossible one has none, as everywhere
-    progress = read_progress(records.run.steps, rate=is_asked) if records.has_steps else None
+    progress = read_progress(records.run.steps, is_asked, records.plan) if records.has_steps else None
+    reason = [judgement.reason, progress.contradiction if progress else None]
     return RunStatus(
         run_id=records.run.run_id,
         job_id=records.identity.job_id if records.identity else None,
@@ -124,7 +125,7 @@ def _as_found(found: Look) -> RunStatus:
         method=records.method,
         state=judgement.state,
         outcome=judgement.outcome,
-        reason=judgement.reason,
+        reason="; ".join(filter(None, reason)) or None,
         exit_code=_exit_code(found),
         started_at=None if started_at is None else iso(started_at),
         elapsed_s=_elapsed(found, started_at),

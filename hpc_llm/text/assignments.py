@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hpc_llm.text.bare_values import bare, bare_password
 from hpc_llm.text.connection_strings import in_connection_string, is_of_connection, is_password_of_connection
-from hpc_llm.text.secret_names import is_trackers, kind_of, tells
+from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_trackers, kind_of, tells
 from hpc_llm.text.secret_values import (
     is_composed,
     is_expression,
@@ -21,13 +21,15 @@ from hpc_llm.text.secret_values import (
     is_harmless,
     is_kept,
     is_key_of_trackers,
+    is_long_number,
+    is_mixed,
     is_number,
     is_reference,
     is_told,
 )
 
 NAMED = re.compile(
-    r"(?i)auth|key|token|pass|secret|cred|pwd|[_-]pw|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
+    r"(?i)auth|key|token|pass|secret|cred|session|pwd|(?<![a-z0-9])(?:pw|pat)=|[_-]pw|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
 )
 """A word without which no name in a text is a secret's; most lines have none."""
 _NAME = re.compile(r"(?:(?i:api|access|secret|private|auth)\ )?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*")
@@ -110,7 +112,7 @@ def _names(text: str, found: re.Match[str]) -> list[str]:
 
 
 def _is_name(name: str) -> bool:
-    return kind_of(name) is not None or is_trackers(name) or name.lower() in _OF_QUERIES
+    return kind_of(name) is not None or is_trackers(name) or name.lower() in _OF_QUERIES or name in OF_VARIABLES
 
 
 def _end(text: str, one: Assigned) -> int:
@@ -203,10 +205,13 @@ def _is_secret(one: Assigned) -> bool:
     if one.in_connection:
         return len(value) >= _SHORTEST and is_password_of_connection(value) and not is_harmless(value)
     sure = tells(name)
-    if is_harmless(value) or (kind_of(name) == "key" and is_number(value)):
+    is_long = one.how == "tight" and is_long_number(name, value)
+    if is_harmless(value) or (kind_of(name) == "key" and is_number(value) and not is_long):
         return False
     if one.is_query and (sure or name.lower() in _OF_QUERIES):
         return is_generated(value, least=8) or (sure == "surely" and len(value) >= _SHORTEST)
+    if name in OF_VARIABLES and one.how == "tight" and not one.is_subscript:
+        return is_mixed(value) if is_collective(name) else is_generated(value, least=8)
     if not sure:  # `pass` is a word of many programs, so its value has to be drawn
         return (
             name.lower() == "pass"

@@ -28,8 +28,16 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
-_CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer, parse_float=_finite)
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names stand there once: of two values of one name nobody knows which is meant."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise DamagedRecordError("it gives one name several values")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_once)
+_CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer, parse_float=_finite, object_pairs_hook=_once)
 """The same for numbers that a float cannot hold; slower."""
 _MEASURED = json.JSONDecoder(parse_int=_integer)
 _LONG_NUMBER = 19

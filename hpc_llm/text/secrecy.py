@@ -17,7 +17,7 @@ from hpc_llm.text.assignments import secrets_assigned
 from hpc_llm.text.bare_values import REDIRECTION
 from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_blocks import secrets_in_blocks
-from hpc_llm.text.secret_names import is_secret_name
+from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
 from hpc_llm.text.secret_programs import secrets_in_commands
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
@@ -47,6 +47,10 @@ _ENCODED = re.compile(
     r"(?<![A-Za-z0-9._~-])([A-Za-z0-9._~-]{1,80}%3[Aa])((?:[A-Za-z0-9._~!*()-]|%(?!40)[0-9A-Fa-f]{2}){1,100})(?=%40)"
 )
 """User and password of an address, in the spelling that addresses have within others."""
+_VARIABLE = re.compile(rf"""(?<![A-Za-z0-9_$])({"|".join(sorted(OF_VARIABLES))})=["']?([^\s"',;]{{1,500}})""")
+"""A variable whose whole name means a secret, wherever a request writes one."""
+_ENVIRONMENTS = frozenset(("env", "environment", "proxy_env"))
+"""Keys under which variables of the environment stand."""
 _SHORT = 400
 WAY_IN = (
     "Records and scripts are read by others: write NAME=VALUE into a file, `chmod 600` it, and name it by --env-file FILE "
@@ -74,6 +78,8 @@ def _is_secret(text: str, name: str) -> bool:
         return True
     if with_lists_as_commands(text, _redacted) != text:
         return True
+    if any(is_kept(of_variable(found[1]), found[2]) for found in _VARIABLE.finditer(text)):
+        return True
     return has_secret_shape(text) or is_kept(name, text) or is_kept("", text)
 
 
@@ -82,19 +88,28 @@ def find_secret(value: Any, place: str = "") -> str | None:
     return next(_secrets(value, place, ""), None)
 
 
-def _secrets(value: Any, place: str, name: str) -> Iterator[str]:
+def _secrets(value: Any, place: str, name: str, in_environment: bool = False) -> Iterator[str]:
+    """The places of secrets; `in_environment` is what stands under a name of variables, however deep."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if is_secret(str(key)):
                 yield f"{place}.{HIDDEN}".lstrip(".")
             else:
-                of_pair = name_of_value(value) if str(key).lower() == "value" else ""
-                yield from _secrets(inner, f"{place}.{key}".lstrip("."), of_pair or str(key))
+                of_one, inside = _name_within(value, key, in_environment)
+                yield from _secrets(inner, f"{place}.{key}".lstrip("."), of_one, inside)
     elif isinstance(value, (list, tuple)):
         for inner in value:
-            yield from _secrets(inner, place, name)
+            yield from _secrets(inner, place, name, in_environment)
     elif value is not None and not isinstance(value, bool) and is_secret(str(value), name):
         yield place
+
+
+def _name_within(pairs: Mapping[Any, Any], key: Any, in_environment: bool) -> tuple[str, bool]:
+    """By which name the value of a key counts, and whether what stands below it are variables of the environment."""
+    name = str(key)
+    of_pair = name_of_value(pairs) if name.lower() == "value" else ""
+    named = of_variable(name) if in_environment else name
+    return of_pair or named, in_environment or name.rpartition(".")[2].lower() in _ENVIRONMENTS
 
 
 def refuse_secrets(value: Any, where: str) -> None:
@@ -146,21 +161,21 @@ def _without(text: str, places: Iterable[tuple[int, int]]) -> str:
     return "".join([*kept, text[end:]])
 
 
-def without_secrets(value: Any, name: str = "") -> Any:
+def without_secrets(value: Any, name: str = "", in_environment: bool = False) -> Any:
     """A value of JSON types in which each text that is, or holds, a secret is hidden.
 
     >>> without_secrets({"env": {"HF_TOKEN": "abc"}, "steps": 3, "line": "export API_KEY=12345678x"})
     {'env': {'HF_TOKEN': '(hidden)'}, 'steps': 3, 'line': 'export API_KEY=(hidden)'}
     """
     if isinstance(value, Mapping):
-        pair = name_of_value(value)
-        names = {key: pair if pair and str(key).lower() == "value" else str(key) for key in value}
-        return {redacted(str(key)): without_secrets(inner, names[key]) for key, inner in value.items()}
+        within = {key: _name_within(value, key, in_environment) for key in value}
+        return {redacted(str(key)): without_secrets(inner, *within[key]) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_secrets(inner, name) for inner in value]
+        return [without_secrets(inner, name, in_environment) for inner in value]
     if not isinstance(value, str):
         return value
-    return HIDDEN if is_secret_name(name) and is_kept(name, value) else redacted(value)
+    is_named = is_secret_name(name) or is_collective(name)
+    return HIDDEN if is_named and is_kept(name, value) else redacted(value)
 
 
 def has_secret_shape(text: str) -> bool:

@@ -18,6 +18,14 @@ _KEYS = frozenset(
 """Of these no plain number is one."""
 _AT_THE_END = frozenset("PASS PWD PW AUTH PAT DSN COOKIE".split())
 """Words that mean a secret as the last of several: DB_PASS does, PWD and PASS_RATE do not."""
+_COLLECTIVE = frozenset("TOKENS SESSION".split())
+"""Last words of names whose value is a number more often than a secret."""
+_OF_A_SERVICE = re.compile(
+    r"[A-Z0-9_]{0,100}(?:API_?(?:KEY|TOKEN)|(?:ACCESS|AUTH|HUB|HF|GITHUB|GITLAB|BOT)_?TOKEN|ACCESS_?KEY|SECRET_?KEY)[0-9]{0,9}"
+)
+"""Variables that hold a key of a service and nothing else."""
+OF_VARIABLES = _AT_THE_END - {"PWD"} | _COLLECTIVE
+"""What as the whole name of a variable of the environment means a secret. PWD is the working directory."""
 _RUN_TOGETHER = re.compile(
     r"\A[A-Z]{2,20}(?:PASSWORDS?|PASSWD|PASSPHRASE|APIKEYS?|APITOKEN|ACCESSKEY|ACCESSTOKEN|SECRETKEY|PRIVATEKEY|AUTHTOKEN)\Z"
 )
@@ -82,6 +90,25 @@ def is_secret_name(name: str) -> bool:
     (True, True, True, False)
     """
     return kind_of(name) is not None
+
+
+def of_variable(name: str) -> str:
+    """The name as it counts for a variable of the environment: PASS and AUTH alone are names of secrets there.
+
+    >>> of_variable("PASS"), of_variable("PWD"), is_secret_name(of_variable("PASS")), is_secret_name("PASS")
+    ('env_PASS', 'PWD', True, False)
+    """
+    return name if name in ("PWD", "OLDPWD") else f"env_{name}"
+
+
+def is_collective(name: str) -> bool:
+    """Whether a secret may be the value of that name, and a number just as well."""
+    return words_of(name)[-1:] != [] and words_of(name)[-1] in _COLLECTIVE
+
+
+def is_of_a_service(name: str) -> bool:
+    """Whether a variable of that name holds a key of a service and nothing else."""
+    return _OF_A_SERVICE.fullmatch(name.removeprefix("env_").removeprefix("env.")) is not None
 
 
 @functools.lru_cache(maxsize=4096)

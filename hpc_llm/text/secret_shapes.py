@@ -7,7 +7,7 @@ import re
 
 SHAPES = re.compile(
     r"""(?<![A-Za-z0-9])(?:
-      hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,} | hf_[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
+      hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,} | hf_(?:oauth_)?[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
     | sk-(?:ant|proj|svcacct|admin)-(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_-]{16,}
     | sk-(?:[a-z]{2,8}-(?:[a-z0-9]{2,8}-)?)?[A-Za-z0-9_]{16,} | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
     | gh[opsur]_[A-Za-z0-9]{16,} | github_pat_[A-Za-z0-9_]{16,} | dckr_(?:pat|oat)_[A-Za-z0-9_-]{16,}
@@ -20,6 +20,7 @@ SHAPES = re.compile(
     | xox[a-z]-[A-Za-z0-9-]{8,} | xapp-[A-Za-z0-9-]{12,} | hooks\.slack\.com/services/[A-Za-z0-9/]{16,}
     | AIza[A-Za-z0-9_-]{30,} | ya29\.[A-Za-z0-9_-]{16,} | GOCSPX-[A-Za-z0-9_-]{20,}
     | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{30,} | nvapi-[A-Za-z0-9_-]{20,} | dop_v1_[a-f0-9]{32,}
+    | tskey-[a-z]{2,12}-[A-Za-z0-9]{6,40}-[A-Za-z0-9]{12,} | ms-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])
     | hv[sbr]\.[A-Za-z0-9_-]{20,} | SG\.[A-Za-z0-9_-]{16,60}\.[A-Za-z0-9_-]{16,} | AGE-SECRET-KEY-1[A-Z0-9]{20,}
     | [A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,}
     | eyJ[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,} | eyJ[A-Za-z0-9_-]{6,2000}\.eyJ[A-Za-z0-9_-]{3,2000}\.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from hpc_llm.text.secret_names import is_secret_name, is_trackers, kind_of
+from hpc_llm.text.secret_names import is_collective, is_of_a_service, is_secret_name, is_trackers, kind_of
 from hpc_llm.text.secret_shapes import RANDOM, is_random
 
 HIDDEN = "(hidden)"
@@ -17,6 +17,7 @@ _PLACEHOLDER = "VALUE"
 _HARMLESS = re.compile(r"(?:true|false|yes|no|on|off|none|null|nan|inf|[+-]?\d{0,3}(?:\.\d*)?)", re.IGNORECASE)
 """Switches and small numbers."""
 _NUMBER = re.compile(r"[+-]?\d{1,9}(?:\.\d*)?(?:[eE][+-]?\d{1,3}|(?:\*{1,2}\d{1,9}){1,3})?")
+_LONG_NUMBER = re.compile(r"\d{7,100}")
 _REFERENCE = re.compile(
     r"\$[A-Za-z_]+\d?|\$[A-Z_][A-Z0-9_]*|\$\d|\$\{[^{}\n]{0,200}\}|\$\(.*|\$\{?\{.*|\{\{.*|\{[a-z_.]*\}|<[^<>0-9]*>|%\(\w{1,40}\)s|%s|%[A-Z_]+%|`[^`]*`"
 )
@@ -56,7 +57,9 @@ def is_kept(name: str, value: str) -> bool:
     if _BEARER.fullmatch(value) or (RANDOM.fullmatch(value) and is_random(value)):
         return True
     kind = kind_of(name)
-    if kind is None or is_harmless(value) or (kind == "key" and _NUMBER.fullmatch(value.strip())):
+    if kind is None:
+        return is_collective(name) and is_mixed(value)
+    if is_harmless(value) or (kind == "key" and is_number(value) and not is_long_number(name, value)):
         return False
     return not (value.startswith(("/", "~/", "${", "./")) and "CRED" in name.upper())
 
@@ -91,6 +94,24 @@ def is_reference(value: str) -> bool:
 
 def is_number(value: str) -> bool:
     return _NUMBER.fullmatch(value.strip()) is not None
+
+
+def is_long_number(name: str, value: str) -> bool:
+    """Whether digits alone are a key: the variable of one says so surely, and no vocabulary has as many words.
+
+    >>> is_long_number("HF_TOKEN", "98765432"), is_long_number("STOP_TOKEN", "98765432"), is_long_number("HF_TOKEN", "128001")
+    (True, False, False)
+    """
+    return _LONG_NUMBER.fullmatch(value.strip()) is not None and is_of_a_service(name)
+
+
+def is_mixed(value: str) -> bool:
+    """Whether letters of both cases and digits are mixed as in a key, and not as in a name or a number.
+
+    >>> is_mixed("aB3dE6gH9jK2mN5pQ8sT1vW4"), is_mixed("20260101-120000"), is_mixed("0123456789abcdef0123")
+    (True, False, False)
+    """
+    return is_generated(value, least=20) and len({c.isupper() for c in value if c.isalpha()}) == 2
 
 
 def is_told(value: str) -> bool:

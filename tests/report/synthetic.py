@@ -203,7 +203,7 @@ def _plan(made: Made) -> dict[str, Any]:
         "gpus_per_node": made.world_size // made.nodes, "tasks_per_node": made.world_size // made.nodes,
         "cpus_per_task": 4, "world_size": made.world_size, "micro_batch_size": made.micro_batch_size,
         "gradient_accumulation_steps": made.accumulation, "global_batch_size": batch,
-        "sequence_length": made.sequence_length, "steps": 40, "warmup_steps": made.warmup, "seed": 42,
+        "sequence_length": made.sequence_length, "steps": made.steps or 40, "warmup_steps": made.warmup, "seed": 42,
         "precision": made.precision, "attention": "sdpa", "recompute": made.letters.startswith("q"),
         "quantization": None, "peft": None, "optimizer": {"type": "AdamW", "lr": 2e-5}, "data": [],
         "deepspeed": {"train_batch_size": batch, "zero_optimization": {

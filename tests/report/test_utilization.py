@@ -112,7 +112,7 @@ def _counts(curve: list[tuple[float, float]], seconds: int) -> list[float]:
 
 
 def test_many_runs_share_the_points_of_the_page(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path, replace(Z3, run_id=f"r{i:03}", method=f"m{i % 9}", steps=0)) for i in range(120)]
+    runs = [write_run(tmp_path, replace(Z3, run_id=f"r{i:03}", method=f"m{i % 9}", steps=8)) for i in range(120)]
     for run in runs:
         write_telemetry(run, [0.5] * 120, gpus=1)
     drawn = utilization(make_report(collect([tmp_path])))

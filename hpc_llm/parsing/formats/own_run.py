@@ -6,7 +6,6 @@ A run that was killed has no result any more: its means come from the steps that
 from __future__ import annotations
 
 import dataclasses
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,13 @@ from hpc_llm.parsing.registry import FolderFormat
 from hpc_llm.parsing.rows import COLUMNS, INFER, STEP_COLUMNS, Row, Step, kind_of_task, measures_nothing
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.records import metrics
+from hpc_llm.records.agreement import contradiction_in
 from hpc_llm.records.files import read_json_lines
-from hpc_llm.records.possible import bounded, figure_of, is_possible, possible
+from hpc_llm.records.possible import bounded, is_possible, possible
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
+from hpc_llm.runs.progress import Steps, read_steps
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.statuses import why_a_copy
 
@@ -76,16 +77,19 @@ def row_of(found: Look, source: str) -> Row:
     records = found.records
     planned = _PLACE if measures_nothing(records.plan.get("task")) else _PLANNED
     columns: dict[str, Any] = _columns_in({name: records.plan.get(name) for name in planned})
+    if contradiction_in(records.plan):
+        columns.pop("global_batch_size", None)
     result = records.result.values if records.result else {}
     columns |= {} if planned is _PLACE else _of_training(records.plan)
-    columns |= _columns_in(result) if result else _from_steps(records, columns)
+    made = read_steps(records.run.steps, records.plan) if not result and records.has_steps else Steps()
+    columns |= _columns_in(result) if result else _from_steps(made, columns)
     if "method" in planned:
         columns["method"] = records.method or columns.get("method")
     columns["job_id"] = _job_id(records)
     columns["started_at"] = _started_at(records)
     if columns.get("elapsed_s") is None and records.exit is not None:
         columns["elapsed_s"] = records.exit.elapsed_s
-    columns |= _end(found)
+    columns |= _end(found, made.told)
     columns |= _place(records) | _predicted(records)
     columns["kind"] = kind_of_task(columns.get("task"))
     columns["profile"] = bounded("profile", " ".join(path.name for path in records.run.profiles())) or None
@@ -131,10 +135,10 @@ def _try(records: Records) -> int:
     return max(earlier + 1, len(records.starts), 1 + (records.exit.restart_count if records.exit else 0))
 
 
-def _end(found: Look) -> dict[str, Any]:
+def _end(found: Look, of_steps: str | None) -> dict[str, Any]:
     judgement = found.judgement
     outcome, reason = judgement.outcome, judgement.reason
-    reason = "; ".join(filter(None, (why_a_copy(found), reason))) or None
+    reason = "; ".join(filter(None, (why_a_copy(found), reason, of_steps))) or None
     if outcome is None:
         reason = f"it is not over: {judgement.state}" + (f", {reason}" if reason else "")
     return {
@@ -174,36 +178,23 @@ def _step(record: Mapping[str, Any], run_id: str | None, source: str | None, num
     return Step(**{**known, "run_id": run_id, "source": source, "try_": number})
 
 
-def _from_steps(records: Records, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary that the worker could not write any more, of the last try."""
-    if not records.has_steps:
+def _from_steps(made: Steps, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary that the worker could not write any more, of the last try; nothing of steps that contradict themselves or the plan."""
+    if made.last is None or made.contradiction is not None:
         return {}
-    losses: list[float] = []  # the first and the last
-    peak: int | None = None
-    times = array("d")
-    for step in read_json_lines(records.run.steps):
-        if not is_possible("step", step.get("step")):
-            continue
-        if (loss := figure_of(step, "loss")) is not None:
-            losses[1:] = [loss]
-        if (allocated := figure_of(step, "peak_allocated_bytes")) is not None:
-            peak = int(allocated) if peak is None else max(peak, int(allocated))
-        if not step.get("warmup") and (time := figure_of(step, "step_time_s")):
-            times.append(time)
+    times, ranks = made.measured, columns.get("world_size")
     summary: dict[str, Any] = {
-        "loss_first": losses[0] if losses else None,
-        "loss_last": losses[-1] if losses else None,
-        "peak_allocated_bytes": peak,
+        "loss_first": made.loss_first,
+        "loss_last": made.loss_last,
+        "peak_allocated_bytes": made.peak_allocated_bytes,
         "measured_steps": len(times) or None,
-        "step_time_s_mean": metrics.mean(times),
+        "step_time_s_mean": made.step_time_s,
         "step_time_s_p50": metrics.percentile(times, 50),
         "step_time_s_p90": metrics.percentile(times, 90),
     }
-    batch, length, ranks = (columns.get(n) for n in ("global_batch_size", "sequence_length", "world_size"))
-    # How many tokens a batch of queries is differs from batch to batch, and from rank to rank.
-    if batch and length and times and kind_of_task(columns.get("task")) != INFER:
-        summary["tokens_per_second"] = metrics.tokens_per_second(batch * length, times)
-        summary["tokens_per_second_per_gpu"] = summary["tokens_per_second"] / ranks if ranks else None
+    if (rate := made.tokens_per_second) is not None:
+        summary["tokens_per_second"] = rate
+        summary["tokens_per_second_per_gpu"] = rate / ranks if ranks else None
     return possible(summary)
 
 

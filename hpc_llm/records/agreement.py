@@ -1,0 +1,220 @@
+"""Whether the figures of one run agree with one another and with its plan: anybody may have written them, and a disk may have
+damaged them. Pure, standard library only.
+
+Each figure alone is judged by `possible`; here are those that follow from others. Of two that contradict each other nobody knows
+which one is right, so both count as missing. A figure that is not there contradicts nothing: earlier versions wrote fewer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from hpc_llm.records import metrics
+from hpc_llm.records.possible import bounded, figure_of
+
+TOLERANCE = 1e-3
+"""Share by which a figure may differ from what it follows from: rounded by hand, as tables have it."""
+_OTHERWISE = frozenset("infer eval evaluate prepare tune".split())
+"""Tasks whose rates do not follow from batch and length, or that measure nothing."""
+_CROSS_ENTROPY = frozenset("pretrain finetune".split())
+"""Tasks whose loss is never negative."""
+RATES = (
+    "measured_steps", "step_time_s_mean", "step_time_s_p50", "step_time_s_p90", "step_times_s", "tokens_per_second",
+    "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "epoch_time_s", "prompt_tokens_per_second",
+    "generated_tokens_per_second", "queries_per_second", "measured_window_s",
+)  # fmt: skip
+_SIZES = (
+    "world_size", "tensor_parallel", "data_parallel", "micro_batch_size", "gradient_accumulation_steps", "global_batch_size",
+    "sequence_length", "warmup_steps",
+)  # fmt: skip
+_LOSSES = ("loss_first", "loss_last", "eval_loss", "perplexity", "best_eval_loss")
+_CHANCE = 7.0
+"""Twelve standard deviations of the loss of one token of the made-up data, whose mean over few tokens may be below its floor."""
+_MOST = 1 << 53
+_TOLD = 2
+"""So many of the contradictions are told."""
+
+Contradiction = tuple[str, tuple[str, ...]]
+"""A sentence, and the names of the figures that count as missing for it."""
+
+
+def trains(plan: Mapping[str, Any]) -> bool:
+    """Whether the rates of a run with that plan follow from its batch and the time of its steps."""
+    return plan.get("task") not in _OTHERWISE
+
+
+def contradictions(plan: Mapping[str, Any], result: Mapping[str, Any]) -> list[Contradiction]:
+    """What in a result contradicts itself or the plan by its short names; both hold possible figures only.
+
+    A result that says itself that it is INVALID was not made as planned, and says so in its own words.
+    """
+    if not trains(plan):
+        return list(_of_answers(result)) if plan.get("task") == "infer" else []
+    of_plan = (_of_sizes, _of_gpu, _of_steps) if result.get("outcome") != "INVALID" else ()
+    found = [one for look in of_plan for one in look(plan, result)]
+    return [*found, *_of_times(result), *_of_rates(plan, result), *_of_losses(plan, result)]
+
+
+def agreeing(plan: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """The result without the figures that contradict one another or the plan, and what contradicts what."""
+    found = contradictions(plan, result)
+    if not found:
+        return dict(result), None
+    missing = {name: None for _, names in found for name in names if name in result}
+    said = [why for why, _ in found]
+    more = f", and {len(said) - _TOLD} more" if len(said) > _TOLD else ""
+    return {**result, **missing}, f"its records contradict each other: {', and '.join(said[:_TOLD])}{more}"
+
+
+def agrees(value: float, expected: float) -> bool:
+    return math.isclose(value, expected, rel_tol=TOLERANCE)
+
+
+def tokens_of_a_step(plan: Mapping[str, Any]) -> int | None:
+    """Tokens of one step over all ranks; None where the plan does not say it, or contradicts itself."""
+    batch, length = _count(plan, "global_batch_size"), _count(plan, "sequence_length")
+    return batch * length if batch and length and batch_of(plan) in (None, batch) else None
+
+
+def contradiction_in(plan: Mapping[str, Any]) -> str | None:
+    """What in a plan contradicts itself, in a clause."""
+    batch, right = _count(plan, "global_batch_size"), batch_of(plan)
+    if not trains(plan) or batch is None or right is None or batch == right:
+        return None
+    return f"a global batch of {batch} was planned, and follows from ranks, micro batch and accumulation as {right}"
+
+
+def batch_of(record: Mapping[str, Any]) -> int | None:
+    """The global batch that follows from the rest of a plan or a result."""
+    ranks, alike = _count(record, "world_size"), _count(record, "tensor_parallel") or 1
+    data = _count(record, "data_parallel") or (ranks // alike if ranks and ranks % alike == 0 else None)
+    micro, accumulation = _count(record, "micro_batch_size"), _count(record, "gradient_accumulation_steps")
+    return data * micro * accumulation if data and micro and accumulation else None
+
+
+def _count(record: Mapping[str, Any], name: str) -> int | None:
+    value = record.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST else None
+
+
+def _of_times(result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """The times of the steps, and what is said of them all."""
+    measured, mean = figure_of(result, "measured_steps"), figure_of(result, "step_time_s_mean")
+    given = result.get("step_times_s")
+    times = [one for one in given if _is_time(one)] if isinstance(given, list) else []
+    if isinstance(given, list) and len(times) != len(given):
+        yield "step_times_s holds what is no time of a step", RATES
+    elif times and measured is not None and measured < len(times):
+        yield f"measured_steps is {measured:g} and step_times_s holds {len(times)}", RATES
+    elif times and mean is not None and not agrees(mean, metrics.mean(times) or 0.0):
+        yield f"step_time_s_mean is {mean:g} and the mean of step_times_s {metrics.mean(times):g}", RATES
+    elif len(times) == measured:
+        yield from _of_percentiles(result, times)
+    if measured == 0 and any(figure_of(result, name) is not None for name in RATES[1:]):
+        yield "no step was measured, and there are figures of them", RATES
+
+
+def _is_time(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _of_percentiles(result: Mapping[str, Any], times: Sequence[float]) -> Iterator[Contradiction]:
+    for percent in (50, 90):
+        said, right = figure_of(result, f"step_time_s_p{percent}"), metrics.percentile(times, percent)
+        if said is not None and right is not None and not agrees(said, right):
+            yield f"step_time_s_p{percent} is {said:g} and that of step_times_s {right:g}", RATES
+
+
+def _of_rates(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    rate, mean = figure_of(result, "tokens_per_second"), figure_of(result, "step_time_s_mean")
+    tokens = tokens_of_a_step({**plan, **{name: result[name] for name in _SIZES if result.get(name) is not None}})
+    if rate is not None and mean is not None and tokens and not agrees(rate, tokens / mean):
+        yield f"tokens_per_second is {rate:.7g}, and {tokens} tokens in {mean:g} s are {tokens / mean:.7g}", RATES
+    per_gpu, ranks = figure_of(result, "tokens_per_second_per_gpu"), figure_of(result, "world_size")
+    if rate is not None and per_gpu is not None and ranks and not agrees(per_gpu * ranks, rate):
+        yield f"tokens_per_second_per_gpu is {per_gpu:.7g} on {ranks:g} ranks, tokens_per_second {rate:.7g}", RATES
+    yield from _of_flops(result, per_gpu)
+
+
+def _of_flops(result: Mapping[str, Any], per_gpu: float | None) -> Iterator[Contradiction]:
+    tflops, share = figure_of(result, "model_tflops_per_gpu"), figure_of(result, "mfu")
+    each, peak = result.get("flops_per_token"), result.get("peak_flops")
+    if tflops is not None and per_gpu is not None and _is_time(each) and not agrees(tflops, per_gpu * each / 1e12):
+        yield f"model_tflops_per_gpu is {tflops:g}, and follows as {per_gpu * each / 1e12:g}", RATES
+    if share is None or "peak_flops" not in result:
+        return
+    if not _is_time(peak):
+        yield f"mfu is {share:g} of a peak that is not known", RATES
+    elif tflops is not None and not agrees(share, tflops * 1e12 / peak):
+        yield f"mfu is {share:g}, and follows as {tflops * 1e12 / peak:g}", RATES
+
+
+def _of_sizes(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    for name in _SIZES:
+        ran, planned = _count(result, name), _count(plan, name)
+        if ran is not None and planned is not None and ran != planned:
+            is_ranks = name == "world_size"
+            why = f"{ran} ranks ran, {planned} were planned" if is_ranks else f"{name} is {ran}, planned were {planned}"
+            yield why, (*RATES, name)
+    batch, right = _count(result, "global_batch_size"), batch_of(result)
+    if batch is not None and right is not None and batch != right:
+        yield f"global_batch_size is {batch}, and follows from ranks, micro batch and accumulation as {right}", RATES
+
+
+def _of_gpu(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    gpu, hardware, expected = result.get("gpu"), result.get("hardware"), plan.get("expected_gpu")
+    if not isinstance(gpu, str):
+        return
+    beside = hardware.get("gpu", gpu) if isinstance(hardware, Mapping) else gpu
+    gpu = bounded("gpu", gpu)
+    named = ("gpu", *RATES)
+    if plan.get("gpus_per_node") == 0:
+        yield f"gpu is {gpu}, and the plan is one without GPUs", named
+    elif beside != result["gpu"]:
+        yield f"gpu is {gpu}, and among its hardware {bounded('gpu', str(beside or 'none'))}", named
+    elif isinstance(expected, str) and metrics.same_gpu(expected, gpu) is False:
+        yield f"it ran on {gpu}, {expected} was planned", named
+
+
+def _of_steps(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    measured, planned = figure_of(result, "measured_steps"), _count(plan, "steps")
+    if measured is not None and planned and measured > planned:
+        yield f"{measured:g} steps were measured, {planned} were planned", RATES
+    has_rate = figure_of(result, "tokens_per_second") is not None
+    is_whole = result.get("outcome") in (None, "COMPLETED")
+    if is_whole and has_rate and measured is not None and 0 < measured < metrics.MIN_MEASURED_STEPS:
+        yield f"{measured:g} steps were measured, at least {metrics.MIN_MEASURED_STEPS} are needed", RATES
+
+
+def _of_losses(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    for name in _LOSSES[:3]:
+        loss = figure_of(result, name)
+        if loss is not None and (why := why_no_loss(plan, loss)):
+            yield f"{name} {why}", _LOSSES
+
+
+def why_no_loss(plan: Mapping[str, Any], loss: float) -> str | None:
+    """Why a loss cannot be one of a run with that plan; None where it can."""
+    floor = plan.get("loss_floor_nats")
+    if _is_time(floor):
+        tokens = tokens_of_a_step(plan)
+        if loss < 0.99 * floor - (_CHANCE / math.sqrt(tokens) if tokens else floor):
+            return f"is {loss:g}, and the data have none below {floor:.4g}"
+    if loss < 0 and plan.get("task") in _CROSS_ENTROPY:
+        return f"is {loss:g}, and a cross entropy is never negative"
+    return None
+
+
+def _of_answers(result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """Tokens of prompts and answers over the whole time."""
+    names = ("prompt_tokens", "generated_tokens", "total_time_s", "tokens_per_second")
+    prompt, generated, seconds, rate = (figure_of(result, name) for name in names)
+    if prompt is not None and generated is not None and seconds and rate is not None:
+        expected = (prompt + generated) / seconds
+        if not agrees(rate, expected):
+            yield (
+                f"tokens_per_second is {rate:.7g}, and {prompt + generated:g} tokens in {seconds:g} s are {expected:.7g}",
+                RATES,
+            )

@@ -1,0 +1,278 @@
+"""Records of one run that contradict each other, or its plan, give no figures; those of honest runs are left as they are."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_llm.api.answers import report
+from hpc_llm.api.handle import Run, status
+from hpc_llm.api.rows import parse
+from hpc_llm.records import metrics
+from hpc_llm.records.agreement import RATES
+
+PLAN: dict[str, Any] = {
+    "task": "pretrain", "cluster": "local", "method": "ddp", "model": "tiny", "nodes": 1, "gpus_per_node": 0, "world_size": 1,
+    "data_parallel": 1, "tensor_parallel": 1, "micro_batch_size": 2, "gradient_accumulation_steps": 1, "global_batch_size": 2,
+    "sequence_length": 32, "steps": 12, "warmup_steps": 5, "precision": "fp32", "loss_floor_nats": 1.213,
+}  # fmt: skip
+TIMES = [0.008, 0.010, 0.008, 0.009, 0.007, 0.008, 0.007]
+SIZES = (
+    "world_size", "data_parallel", "tensor_parallel", "micro_batch_size", "gradient_accumulation_steps", "global_batch_size",
+    "sequence_length", "warmup_steps", "precision",
+)  # fmt: skip
+Forgery = Callable[[dict[str, Any]], Any]
+
+
+def result_of(plan: dict[str, Any], times: list[float] = TIMES, **more: Any) -> dict[str, Any]:
+    """What the worker writes."""
+    rate = metrics.tokens_per_second(plan["global_batch_size"] * plan["sequence_length"], times)
+    per_gpu = rate and rate / plan["world_size"]
+    return {
+        "schema": 1, "outcome": "COMPLETED", "gpu": None, "hardware": {"gpu": None, "gpus_visible": 0},
+        **{name: plan[name] for name in SIZES}, "measured_steps": len(times), "step_times_s": times,
+        "step_time_s_mean": metrics.mean(times), "step_time_s_p50": metrics.percentile(times, 50),
+        "step_time_s_p90": metrics.percentile(times, 90), "tokens_per_second": rate, "tokens_per_second_per_gpu": per_gpu,
+        "flops_per_token": 2.85e6, "model_tflops_per_gpu": per_gpu and per_gpu * 2.85e6 / 1e12, "peak_flops": None, "mfu": None,
+        "loss_first": 6.28, "loss_last": 5.28, "eval_loss": None, "elapsed_s": 18.5, **more,
+    }  # fmt: skip
+
+
+def steps_of(plan: dict[str, Any], times: list[float] = TIMES, done: int = 0) -> list[dict[str, Any]]:
+    """Its lines, those of a training that goes on behind `done` steps."""
+    tokens, warm = plan["global_batch_size"] * plan["sequence_length"], plan["warmup_steps"]
+    rows, now = [], 1.79e9
+    for number, seconds in enumerate([0.3] * warm + times, start=done + 1):
+        now += seconds
+        row = {
+            "step": number,
+            "loss": 6.3 - 0.1 * number,
+            "step_time_s": seconds,
+            "tokens_per_second": tokens / seconds,
+        }
+        rows.append({**row, "skipped": False, "warmup": number <= done + warm, "time": now})
+    return rows
+
+
+def written(
+    at: Path, result: dict[str, Any] | str | None, steps: list[dict[str, Any]], plan: dict[str, Any] | None = None
+) -> Path:
+    at.mkdir(parents=True)
+    (at / "experiment.json").write_text(json.dumps({"schema": 1, "run_id": at.name, "plan": plan or PLAN}))
+    (at / "exit.json").write_text(json.dumps({"schema": 1, "exit_code": 0, "stage": "done"}))
+    if result is not None:
+        (at / "result.json").write_text(result if isinstance(result, str) else json.dumps(result))
+    (at / "steps.jsonl").write_text("".join(f"{json.dumps(step)}\n" for step in steps))
+    return at
+
+
+FORGED: dict[str, tuple[dict[str, Any], str]] = {
+    "a rate": (
+        {"tokens_per_second": 9e8, "tokens_per_second_per_gpu": 9e8},
+        "tokens_per_second is 9e+08, and 64 tokens",
+    ),
+    "a rate of each GPU": ({"tokens_per_second_per_gpu": 9e8}, "tokens_per_second_per_gpu is 9e"),
+    "a mean": ({"step_time_s_mean": 1e-6}, "step_time_s_mean is 1e-06"),
+    "a percentile": ({"step_time_s_p90": 1e-6}, "step_time_s_p90 is 1e-06"),
+    "times": ({"step_times_s": [1e-9] * 7}, "the mean of step_times_s 1e-09"),
+    "times of another kind": ({"step_times_s": ["0.008"] * 7}, "no time of a step"),
+    "no step": ({"measured_steps": 0}, "measured_steps is 0"),
+    "no step without times": ({"measured_steps": 0, "step_times_s": []}, "no step was measured"),
+    "too few steps": ({"measured_steps": 1, "step_times_s": [0.00814]}, "1 steps were measured, at least 3"),
+    "more steps than planned": ({"measured_steps": 4000}, "4000 steps were measured, 12 were planned"),
+    "ranks": ({"world_size": 64}, "64 ranks ran, 1 were planned"),
+    "a batch": ({"micro_batch_size": 4096, "global_batch_size": 4096}, "micro_batch_size is 4096"),
+    "a global batch": ({"global_batch_size": 4096}, "global_batch_size is 4096"),
+    "a length": ({"sequence_length": 8}, "sequence_length is 8"),
+    "a GPU": ({"gpu": "NVIDIA H100 80GB HBM3"}, "the plan is one without GPUs"),
+    "FLOPs": ({"model_tflops_per_gpu": 9e4}, "model_tflops_per_gpu is 90000"),
+    "a share of no peak": ({"mfu": 0.99}, "mfu is 0.99 of a peak that is not known"),
+    "a share of a peak": ({"mfu": 0.99, "peak_flops": 1e15}, "mfu is 0.99, and follows as"),
+    "a negative loss": ({"loss_first": -5}, "loss_first is -5"),
+    "a loss below the floor": ({"loss_last": 0.0001}, "loss_last is 0.0001"),
+    "a held-out loss": ({"eval_loss": -1.0}, "eval_loss is -1"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_what_contradicts_is_no_figure_and_the_row_says_why(name: str, tmp_path: Path) -> None:
+    changed, why = FORGED[name]
+    made = written(tmp_path / "r1", result_of(PLAN, **changed), steps_of(PLAN))
+    [row], [state], result = parse(made), status(made), Run(made).result
+    assert (row.outcome, state.outcome) == ("INVALID", "INVALID") and result is not None
+    for reason in (row.outcome_reason, row.invalid_reason, state.reason):
+        assert "contradict" in (reason or "") and why in (reason or "")
+    if "loss" in name:
+        assert row.loss_first is row.loss_last is row.eval_loss is result["loss_first"] is None
+    else:
+        assert row.tokens_per_second is state.tokens_per_second is row.step_time_s_mean is row.mfu is None
+        assert all(result.get(rate) is None for rate in RATES)
+    assert row.world_size == 1 and row.global_batch_size == 2 and row.gpu is None
+
+
+def test_a_report_takes_no_mean_of_what_contradicts(tmp_path: Path) -> None:
+    written(tmp_path / "logs" / "honest", result_of(PLAN), steps_of(PLAN))
+    for number, (changed, _) in enumerate(FORGED.values()):
+        written(tmp_path / "logs" / f"r{number}", result_of(PLAN, **changed), steps_of(PLAN))
+    report([tmp_path / "logs"], output=tmp_path / "page")
+    table = list(csv.DictReader((tmp_path / "page" / "results.csv").open()))
+    honest = [row for row in table if row["outcome"] == "COMPLETED"]
+    assert [float(row["tokens_per_second"]) for row in honest] == [pytest.approx(64 / (sum(TIMES) / 7))]
+    assert [row["runs"] for row in honest] == ["1"]
+    kept = {row["tokens_per_second"] for row in table if row["outcome"] == "INVALID"}
+    assert kept <= {"", honest[0]["tokens_per_second"]}  # of those whose losses alone contradict
+
+
+def test_a_name_with_two_values_is_a_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = json.dumps(result_of(PLAN))[:-1] + ', "tokens_per_second": 1e9}'
+    steps = steps_of(PLAN)
+    made = written(tmp_path / "r1", text, steps)
+    with pytest.warns(UserWarning, match="one name several values"):
+        [row] = parse(made)
+    assert row.outcome == "UNKNOWN" and row.tokens_per_second == pytest.approx(64 / (sum(TIMES) / 7))
+    lines = [json.dumps(step) for step in steps]
+    lines[8] = lines[8][:-1] + ', "step_time_s": 1e-9}'
+    (made / "result.json").unlink()
+    (made / "steps.jsonl").write_text("\n".join(lines) + "\n")
+    [row] = parse(made)
+    assert row.tokens_per_second is None and "step 10 stands behind step 8" in (row.outcome_reason or "")
+
+
+def without(*numbers: int) -> Forgery:
+    return lambda rows: [row for row in rows if row["step"] not in numbers]
+
+
+def each(**changed: Any) -> Forgery:
+    return lambda rows: [{**row, **changed} for row in rows]
+
+
+BROKEN: dict[str, tuple[Forgery, str]] = {
+    "a line is missing": (without(9), "step 10 stands behind step 8"),
+    "the first is missing": (without(1), "step 6 is none of the warm-up"),
+    "lines are there twice": (lambda rows: rows + rows, "step 1 stands behind step 12"),
+    "one is there twice": (lambda rows: rows[:9] + rows[8:], "step 9 stands behind step 9"),
+    "out of order": (lambda rows: rows[::-1], "step 12 is none of the warm-up"),
+    "two changed places": (lambda rows: [*rows[:8], rows[9], rows[8], *rows[10:]], "step 10 stands behind step 8"),
+    "times are forged": (each(step_time_s=1e-5), "tokens by its rate and its time"),
+    "no warm-up": (each(warmup=False), "step 1 is none of the warm-up"),
+    "all is warm-up": (each(warmup=True), "step 6 is one of the warm-up"),
+    "warm-up in words": (each(warmup="false"), "does not say whether"),
+    "losses below the floor": (each(loss=1e-4), "the loss of step 1 is 0.0001"),
+    "more than planned": (lambda rows: [*rows, {**rows[-1], "step": 13}], "step 13 is there, 12 were planned"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_steps_that_contradict_give_no_rate(name: str, tmp_path: Path) -> None:
+    change, why = BROKEN[name]
+    made = written(tmp_path / "r1", None, change(steps_of(PLAN)))  # type: ignore[arg-type]
+    [row], [state] = parse(made), status(made)
+    assert row.tokens_per_second is state.tokens_per_second is row.step_time_s_mean is row.measured_steps is None
+    for reason in (row.outcome_reason, state.reason):
+        assert "its steps.jsonl gives no rate" in (reason or "") and why in (reason or "")
+
+
+def test_a_half_line_within_is_a_missing_step_and_at_the_end_none(tmp_path: Path) -> None:
+    rows = [json.dumps(row) for row in steps_of(PLAN)]
+    made = written(tmp_path / "r1", None, [])
+    (made / "steps.jsonl").write_text("\n".join([*rows[:8], '{"step": 9, "loss', *rows[9:]]) + "\n")
+    assert parse(made)[0].tokens_per_second is None
+    (made / "steps.jsonl").write_text("\n".join([*rows[:11], '{"step": 12, "lo']))
+    [row], [state] = parse(made), status(made)
+    assert row.tokens_per_second == state.tokens_per_second == pytest.approx(64 / (sum(TIMES[:6]) / 6))
+
+
+def test_a_plan_that_contradicts_itself_gives_no_batch(tmp_path: Path) -> None:
+    made = written(tmp_path / "r1", None, steps_of(PLAN), {**PLAN, "global_batch_size": 1 << 40})
+    [row], [state] = parse(made), status(made)
+    assert row.global_batch_size is row.tokens_per_second is state.tokens_per_second is None
+    assert "a global batch of 1099511627776 was planned" in (row.outcome_reason or "")
+
+
+def test_status_and_parse_tell_one_rate_however_many_steps(tmp_path: Path) -> None:
+    plan = {**PLAN, "steps": 2005}
+    steps = steps_of(plan, [0.5 if number < 700 else 0.1 for number in range(1000)])
+    for step in steps[300:]:
+        step["time"] += 500  # something was saved
+    steps = [{**step, "loss": 3.0} for step in steps]
+    [row], [state] = parse(made := written(tmp_path / "r1", None, steps, plan)), status(made)
+    assert row.tokens_per_second == state.tokens_per_second == pytest.approx(64 / 0.38)
+
+
+def changed_plan(**changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(PLAN), **changes}
+
+
+FOUR = changed_plan(gpus_per_node=4, world_size=4, data_parallel=2, tensor_parallel=2, global_batch_size=4)
+A100 = {"gpu": "NVIDIA A100-SXM4-40GB", "hardware": {"gpu": "NVIDIA A100-SXM4-40GB", "gpus_visible": 4}}
+OLD = ("data_parallel", "tensor_parallel", "flops_per_token", "peak_flops", "loss_floor_nats", "hardware")
+HONEST: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "as it is": (PLAN, result_of(PLAN)),
+    "ranks that share layers": (FOUR, result_of(FOUR, **A100)),
+    "gone on with": (PLAN, result_of(PLAN, TIMES[:4], resumed={"step": 3, "checkpoint": "x"})),
+    "begun again near the end": (PLAN, result_of(PLAN, [], resumed={"step": 11, "checkpoint": "x"}, epoch_time_s=None)),
+    "skipped by the loss scaler": (PLAN, result_of(PLAN, skipped_steps=4)),
+    "evaluated": (PLAN, result_of(PLAN, eval_loss=5.1, perplexity=164.02, best_eval_loss=5.1, elapsed_s=900.0)),
+    "by chance below the floor": (PLAN, result_of(PLAN, loss_last=1.15)),
+    "another task": (changed_plan(task="theirs", loss_floor_nats=None), result_of(PLAN, loss_last=-3.0)),
+    "of version 0.1": (PLAN, {k: v for k, v in result_of(PLAN).items() if k not in OLD}),
+    "rounded": (PLAN, result_of(PLAN, tokens_per_second=round(64 / (sum(TIMES) / 7), 1))),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_runs_are_left_as_they_are(name: str, tmp_path: Path) -> None:
+    plan, result = HONEST[name]
+    [row], [state] = parse(made := written(tmp_path / "r1", result, steps_of(plan), plan)), status(made)
+    assert (row.outcome, row.outcome_reason, state.reason) == ("COMPLETED", None, None)
+    assert row.tokens_per_second == state.tokens_per_second == result["tokens_per_second"]
+    assert (row.measured_steps, row.loss_last) == (result["measured_steps"], result["loss_last"])
+
+
+def test_a_run_with_fewer_ranks_that_says_so_keeps_its_figures(tmp_path: Path) -> None:
+    plan = changed_plan(world_size=2, data_parallel=2, global_batch_size=4)
+    said = "1 ranks ran, 2 were planned"
+    result = result_of(plan, outcome="INVALID", invalid_reason=said, outcome_reason=said) | {
+        "world_size": 1,
+        "tokens_per_second_per_gpu": 128 / (sum(TIMES) / 7),
+        "model_tflops_per_gpu": 128 / (sum(TIMES) / 7) * 2.85e6 / 1e12,
+    }
+    [row] = parse(written(tmp_path / "r1", result, steps_of(plan), plan))
+    assert (row.outcome, row.outcome_reason) == ("INVALID", said) and row.tokens_per_second == result[
+        "tokens_per_second"
+    ]
+
+
+def test_answers_are_held_to_their_own_time(tmp_path: Path) -> None:
+    plan = {"task": "infer", "cluster": "local", "model": "tiny", "world_size": 2, "micro_batch_size": 4, "steps": 9}
+    told = {
+        "schema": 1, "outcome": "COMPLETED", "measured_steps": 3, "step_times_s": [2.0] * 6, "step_time_s_mean": 2.0,
+        "prompt_tokens": 600, "generated_tokens": 300, "total_time_s": 6.0, "world_size": 2,
+    }  # fmt: skip
+    honest = written(tmp_path / "a", {**told, "tokens_per_second": 150.0}, [], plan)
+    forged = written(tmp_path / "b", {**told, "tokens_per_second": 9e6}, [], plan)
+    [one], [other] = parse(honest), parse(forged)
+    assert (one.outcome, one.tokens_per_second, one.outcome_reason) == ("COMPLETED", 150.0, None)
+    assert (other.outcome, other.tokens_per_second) == ("INVALID", None)
+
+
+@pytest.mark.parametrize("done", [0, 6])
+def test_steps_of_a_training_that_goes_on_are_whole(done: int, tmp_path: Path) -> None:
+    plan = changed_plan(steps=12 + done)
+    [row], [state] = parse(made := written(tmp_path / "r1", None, steps_of(plan, done=done), plan)), status(made)
+    assert row.tokens_per_second == state.tokens_per_second == pytest.approx(64 / (sum(TIMES) / 7))
+    assert row.measured_steps == 7 and "gives no rate" not in (row.outcome_reason or "")
+
+
+def test_a_later_try_in_the_same_file_replaces_the_one_before(tmp_path: Path) -> None:
+    earlier, later = steps_of(PLAN), steps_of(PLAN, [2 * seconds for seconds in TIMES])
+    for row in later:
+        row["time"] += 1000
+    [row], [state] = parse(made := written(tmp_path / "r1", None, earlier[:9] + later)), status(made)
+    assert row.tokens_per_second == state.tokens_per_second == pytest.approx(64 / (sum(TIMES) / 7) / 2)
