@@ -44,7 +44,7 @@ class Told:
 
 
 ENDED = {
-    "walltime": Told("walltime", r"log.err: .*\*\*\* JOB .* DUE TO TIME LIMIT", "--steps "),
+    "walltime": Told("walltime", r"log.err: .*\*\*\* (?:JOB|STEP) .* DUE TO TIME LIMIT", "--steps "),
     "preempted": Told("preempted", r"log.err: .* DUE TO PREEMPTION", "submit it again as it is", retry=True),
     "requeued": Told("cancelled", r"log.err: .*\*\*\* JOB .* CANCELLED AT \S+ \*\*\*$", "submit it again", retry=True),
     "cancelled": Told("cancelled", r"log.err: .*\*\*\* JOB .* CANCELLED AT", "submit it again", retry=True),
