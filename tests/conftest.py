@@ -25,7 +25,7 @@ LONGEST = (
     "slurm/test_slurm_jobs.py", "worker/test_training.py", "slurm/test_identity.py", "worker/test_keeping.py",
     "slurm/test_requeue.py", "runs/test_one_judge.py", "slurm/test_keeping_on_slurm.py", "worker/test_engines.py",
     "slurm/test_slurm_states.py", "test_study_runs.py", "test_finetune_example.py", "test_shared_folders.py",
-    "worker/test_searching.py", "worker/test_tensor_parallel.py", "worker/test_hybrid_sharding.py",
+    "worker/test_searching.py", "slurm/test_ledger.py", "worker/test_tensor_parallel.py", "worker/test_hybrid_sharding.py",
 )  # fmt: skip
 """Files of half a minute and more: begun first, so that no process of several ends long after the others; those that wait
 for Slurm and those that compute by turns, so that they share the cores."""
@@ -63,6 +63,7 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         patch.setenv("XDG_CACHE_HOME", str(_shared_cache(tmp_path_factory)))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         for name in ("SBATCH_ACCOUNT", "HPC_LLM_LOGS", "HPC_LLM_CACHE", "HPC_LLM_DEBUG"):
             patch.delenv(name, raising=False)
         # Threads that spin while they wait for each other cost ten times the work where tests share the cores.
@@ -95,4 +96,5 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "cwd"

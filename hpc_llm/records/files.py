@@ -123,11 +123,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[TextIOWrapper]:
-    """A file for text, which takes the place of `path` only when it is whole; of a link there, and never of what it leads to."""
+def replacing(path: Path, mode: int = 0o644) -> Iterator[TextIOWrapper]:
+    """A file for text, made as `new_file` does, which takes the place of `path` only when it is whole; of a link there, and never of what it leads to."""
     temporary = path.with_name(f".{path.name[:_LONGEST_NAME]}.{os.getpid()}.{time.monotonic_ns()}")
     try:
-        with new_file(temporary) as file:
+        with new_file(temporary, mode) as file:
             yield file
         os.replace(temporary, path)
     except BaseException as error:

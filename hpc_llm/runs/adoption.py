@@ -165,6 +165,9 @@ def _as_job(run: RunPaths, identity: Identity, is_asked: bool, answer: Answer, f
         return Submitted(
             run, identity, Standing.OPEN, f"it is of {identity.facts.title}'s cluster {elsewhere}: look from there"
         )
+    doubt = answer.doubts.get(identity.key)
+    if doubt is not None:
+        return Submitted(run, identity, Standing.OPEN, doubt)
     if not asking_file(_folder(run)).exists() and identity.submitter is not None and can_be_seen(identity.submitter):
         return Submitted(run, identity, Standing.NOTHING)  # its process died before it had asked
     if not answer.can_tell(identity):

@@ -21,8 +21,9 @@ from hpc_llm.schedulers.asking import Answers, ask, queued
 from hpc_llm.schedulers.claim import claim_folder, claimed, is_claimed
 from hpc_llm.schedulers.identity import Identity, uuid_in_comment
 from hpc_llm.schedulers.job_record import JobRecord
+from hpc_llm.schedulers.ledger import is_noted
 from hpc_llm.schedulers.local.marks import Living, Marked, end_run, living
-from hpc_llm.schedulers.process import end_group, place_of
+from hpc_llm.schedulers.process import end_group, is_alive, place_of
 from hpc_llm.schedulers.runs import in_words_of_copy, original_of, read_identity
 from hpc_llm.schedulers.scheduler import Scheduler, find, with_jobs
 from hpc_llm.schedulers.submission import array_of
@@ -278,6 +279,8 @@ def _cancellation(before: RunStatus, problem: str | None, over: str | None) -> C
 def _unproven(identity: Identity | None, answers: Answers, complaint: str, state: RunStatus) -> str:
     """Why nothing may be done: what is not proven to be the run's may be anybody's."""
     answer = answers.of(identity) if identity is not None else None
+    if identity is not None and answer is not None and identity.key in answer.doubts:
+        return answer.doubts[identity.key]
     if identity is None or answer is None or (identity.job_id is None and answer.can_tell(identity)):
         return f"it is {state.state} and has no job id yet: `hpc-llm reconcile {state.run_id}` finds out what it has"
     elsewhere, title = answer.belongs_to(identity), identity.facts.title
@@ -344,6 +347,8 @@ def _end_here(run: RunPaths, identity: Identity, is_marked: bool) -> str | None:
     ours = living().of_run(identity.uuid, name)
     left = end_run(identity.uuid, name) if identity.uuid else []
     script = process_in(read_json(run.process) or {}, "script")
+    if script is not None and is_alive(script) and not is_noted(identity):
+        return f"process {script['pid']} has no marks of this run, and its records alone prove nothing: `kill {script['pid']}` ends it"
     was_running = script is not None and end_group(script)  # one whose marks cannot be read
     if not is_marked and not ours and not was_running:
         return "it waits in a local queue, which cannot be told: its folder cannot be written"

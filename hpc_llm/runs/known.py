@@ -30,6 +30,8 @@ class Known:
     """Why it did not."""
     is_silent: bool = False
     """There is a scheduler, which gave no answer."""
+    doubt: str | None = None
+    """Which job may be the run's and is not proven to be."""
     elsewhere: str | None = None
     """The other cluster of its scheduler that the run is a job of."""
     is_being_submitted: bool = False

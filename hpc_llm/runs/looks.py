@@ -157,6 +157,7 @@ def _known(records: Records, answers: Answers, asked: set[object], now: float, h
         can_tell=can_tell,
         complaint=answer.complaint,
         is_silent=answer.is_silent,
+        doubt=answer.doubts.get(identity.key),
         elsewhere=answer.belongs_to(identity) or ("that its federation has given it to" if revoked else None),
     )
 

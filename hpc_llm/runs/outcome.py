@@ -120,6 +120,8 @@ def _goes_on_without_a_job(known: Known) -> Judgement | None:
         return None if local is None or local.is_gone else _going(local.state, local.reason)
     if known.elsewhere is not None:
         reason = f"it is a job of the {known.title} cluster {known.elsewhere}: look from there"
+    elif known.doubt is not None:
+        reason = known.doubt
     elif known.can_tell:
         if identity.job_id is None or records.is_cancelled or not _is_recent(identity.submitted_at, known.now):
             return None

@@ -29,6 +29,7 @@ from hpc_llm.schedulers.asking import Answers
 from hpc_llm.schedulers.claim import claim_folder, claimed
 from hpc_llm.schedulers.clock import file_age
 from hpc_llm.schedulers.identity import Identity
+from hpc_llm.schedulers.ledger import note, notes_folder, vouches_for
 from hpc_llm.schedulers.local.marks import living
 from hpc_llm.schedulers.local.start import revoke_start
 from hpc_llm.schedulers.runs import (
@@ -260,11 +261,14 @@ def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> st
     if written:
         return f"others can have written {written[0]}, so nothing of it is run: submit it anew"
     records = [read_json(run.job) or {} for run in runs]
-    made_in = [same_place(str(record.get("run_dir"))) for record in records]
-    if made_in != [same_place(run.root) for run in runs]:
+    if [same_place(_made_in(run)) for run in runs] != [same_place(run.root) for run in runs]:
         return (
             "its folder was moved, or is reached by another way here, and its script names the old one: submit it anew"
         )
+    try:
+        _own_scripts(submission, runs)
+    except (OSError, SubmissionError, ValueError) as error:
+        return str(error)
     if submission.facts.several is Several.QUEUE:
         return None
     tasks = [record.get("array_task") for record in records]
@@ -277,17 +281,36 @@ def _cannot_be_submitted(submission: Submission, runs: Sequence[RunPaths]) -> st
     return None if whole else "members of its array are missing: submit them anew"
 
 
+def _own_scripts(submission: Submission, runs: Sequence[RunPaths]) -> list[bytes]:
+    """The scripts of the runs, which this user has submitted from there.
+
+    Raises:
+        SubmissionError: nothing proves that: the folders may have been unpacked, and then all that they say is their maker's word.
+    """
+    scripts = [read_own(run.script) for run in runs]
+    if not vouches_for(submission, [str(_made_in(run)) for run in runs], list(map(digest_of, scripts))):
+        raise SubmissionError(
+            f"nothing in {notes_folder()} says that you submitted this very script from here, so it is not run: submit it anew"
+        )
+    return scripts
+
+
+def _made_in(run: RunPaths) -> Path:
+    """Where its script writes, as its record says."""
+    return Path(str((read_json(run.job) or {}).get("run_dir")))
+
+
 def _submit(submission: Submission, members: Sequence[Submitted]) -> list[Reconciled]:
     runs = [one.run for one in members]
     with _held(members) as is_ours:
         if not is_ours:
             return []  # somebody else was quicker
         try:
+            scripts = _own_scripts(submission, runs)
             if submission.facts.is_this_machine and not all(revoke_start(one.run, _uuid(one) or "") for one in members):
                 why = "it was started from another machine or container: look from there"
                 return [Reconciled(run.run_id, Deed.LEFT, why=why) for run in runs]
-            scripts = [read_own(run.script) for run in runs]
-            renewed = replace(_renew(submission, runs), digests=tuple(map(digest_of, scripts)))
+            renewed = _renew(submission, runs, list(map(digest_of, scripts)))
             send(renewed, runs, scripts[0].decode(), keep=True)
         except OSError as error:
             why = f"its folder cannot be written: {reason_of(error)}"
@@ -321,17 +344,18 @@ def _are_as_before(members: Sequence[Submitted], forgotten: bool) -> bool:
     )
 
 
-def _renew(submission: Submission, runs: Sequence[RunPaths]) -> Submission:
+def _renew(submission: Submission, runs: Sequence[RunPaths], digests: Sequence[str]) -> Submission:
     """Make this process the one that submits, as a submission of its own: should the first one show up after all, it is
     told apart."""
-    renewed = replace(submission, uuid=str(uuid4()))
+    renewed = replace(submission, uuid=str(uuid4()), digests=tuple(digests))
+    note(renewed, _made_in(runs[0]).parent, dict(zip((_made_in(run).name for run in runs), digests, strict=True)))
     folder = submitit_folder(runs[0], submission.array)
     for path in (asking_file(folder), answer_file(folder)):
         path.unlink(missing_ok=True)
     for run in runs:
         record = read_json(run.job) or {}
         record.pop("process", None)  # of the queue that is gone
-        run.write(run.job, {**record, **renewed.intent(run.root, record.get("array_task") or 0)})
+        run.write(run.job, {**record, **renewed.intent(_made_in(run), record.get("array_task") or 0)})
         run.process.unlink(missing_ok=True)
     return renewed
 

@@ -72,6 +72,9 @@ def _has_job(submission: Submission, runs: Sequence[RunPaths], seconds: float) -
         if any(answers.job_id_of(one) or answers.of(one).record_of(one) for _, one in identities):
             adopt(identities, answers)
             return True
+        doubt = next((said for _, one in identities if (said := answers.of(one).doubts.get(one.key))), None)
+        if doubt is not None:  # a site had its comment rewritten, and nothing could be noted of it
+            raise UnclearAnswer(f"The scheduler may have taken the job: {doubt}.")
         if not all(answers.of(one).answered for _, one in identities):
             return None
         if time.monotonic() >= deadline:

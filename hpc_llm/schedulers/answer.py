@@ -24,6 +24,8 @@ class Answer:
     """Why not, in the commands' own words."""
     cluster: str | None = None
     """Slurm's name of the cluster that was asked."""
+    doubts: Mapping[object, str] = field(default_factory=dict)
+    """By `Identity.key`: of runs of which a job goes on that may be theirs and is not proven to be, which one, and what to do."""
 
     @property
     def is_silent(self) -> bool:
@@ -41,7 +43,7 @@ class Answer:
     def can_tell(self, identity: Identity) -> bool:
         """Whether a missing record means that Slurm does not know the job."""
         known = self.cluster is not None or identity.cluster is None
-        return self.answered and known and self.belongs_to(identity) is None
+        return self.answered and known and self.belongs_to(identity) is None and identity.key not in self.doubts
 
 
 @dataclass(frozen=True)

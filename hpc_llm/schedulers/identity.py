@@ -113,17 +113,22 @@ def identity_of(record: Mapping[str, Any]) -> Identity | None:
         process=_process(record.get("process")),
         run_id=_text(record.get("run_id")),
         run_dir=_text(record.get("run_dir")),
-        output=_output(record),
+        output=output_of(record.get("run_dir"), record.get("array"), record.get("array_task")),
         is_recorded=facts.is_this_machine or job_id is not None,
     )
 
 
-def _output(record: Mapping[str, Any]) -> str | None:
-    run_dir, array, task = (record.get(name) for name in ("run_dir", "array", "array_task"))
+def output_of(run_dir: object, array: object, task: object) -> str | None:
+    """Where the run that was made in `run_dir` prints; None where a record tells no folder."""
     if not isinstance(run_dir, str) or not run_dir:
         return None
     folder = Path(run_dir) if not isinstance(array, str) else array_folder(Path(run_dir).parent, array) / str(task)
     return str(RunPaths(folder).stdout)
+
+
+def is_uuid(text: str) -> bool:
+    """Whether it is one as a submission draws it, which may be part of a file's name."""
+    return re.fullmatch(_UUID, text) is not None
 
 
 def uuid_in_comment(comment: str | None) -> str | None:

@@ -22,8 +22,9 @@ from hpc_llm.records.files import make_own_folder, make_shared_folder, new_file,
 from hpc_llm.records.run import RunPaths, array_folder, file_name_part, is_run
 from hpc_llm.schedulers.claim import claim, claim_folder
 from hpc_llm.schedulers.identity import Identity, identity_of, is_job_of
+from hpc_llm.schedulers.ledger import forget, note
 from hpc_llm.schedulers.scheduler import find
-from hpc_llm.schedulers.submission import Submission, now
+from hpc_llm.schedulers.submission import Submission, digest_of, now
 
 INCOMING = ".incoming-"
 """Begins the name of the folder in which those of a request are made; they are shown when all are whole. Each request has one
@@ -62,8 +63,8 @@ def new_run_id(
 def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]]) -> list[list[RunPaths]]:
     """Make the folders of all runs of one request, each with its experiment, its script and the intent to submit it.
 
-    They are made out of sight and then renamed: a command that is killed meanwhile leaves no half of a run. Returns the
-    runs of each group.
+    They are made out of sight and then renamed: a command that is killed meanwhile leaves no half of a run. Before one can be seen
+    its submission is noted outside of them (`ledger`). Returns the runs of each group.
 
     Raises:
         RequestError: `logs` already holds a run or an array of that name; an attempt is never overwritten, and nothing of
@@ -86,6 +87,8 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
             if not claim(claim_folder(RunPaths(staging / runs[0].run_id), submission.array)):
                 raise OSError(errno.EIO, "no file can be made that only one process makes", str(staging))
         for submission, runs in groups:
+            note(submission, logs, {run.run_id: digest_of(run.script.encode()) for run in runs})
+        for submission, runs in groups:
             if submission.array is not None:  # first, for it holds the claim
                 array = submission.array
                 _show(array_folder(staging, array), array_folder(logs, array), f"a job array {array}", shown, owner)
@@ -94,6 +97,7 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
     except BaseException as error:
         for folder in shown:
             shutil.rmtree(folder, ignore_errors=True)
+        forget(submission.uuid for submission, _ in groups)
         if isinstance(error, OSError):
             raise SubmissionError(f"{logs} cannot be written ({error.strerror}): nothing was submitted") from error
         raise
@@ -177,6 +181,7 @@ def take_back(runs: Sequence[RunPaths], array: str | None, uuid: str | None) -> 
         link.unlink(missing_ok=True)
     if links and not any(path.name.isdecimal() for path in links[0].parent.iterdir()):
         shutil.rmtree(links[0].parent, ignore_errors=True)
+    forget([uuid])
 
 
 def _links(array: str, runs: Sequence[RunPaths]) -> list[Path]:

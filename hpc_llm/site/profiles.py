@@ -40,6 +40,11 @@ def user_cache() -> Path:
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
+def user_state() -> Path:
+    """The user's folder for what is to be remembered, by the XDG convention."""
+    return _xdg("XDG_STATE_HOME", ".local/state")
+
+
 def _xdg(variable: str, fallback: str) -> Path:
     base = os.environ.get(variable, "")
     # A relative one is to be ignored, says the convention: it would be another folder in each working directory.

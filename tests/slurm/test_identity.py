@@ -39,7 +39,8 @@ from hpc_llm.schedulers import UnclearAnswer
 from hpc_llm.schedulers.runs import answer_file, asking_file, read_identity, submitit_folder
 from hpc_llm.schedulers.slurm import questions
 from hpc_llm.schedulers.slurm.clients import cluster_name
-from hpc_llm.schedulers.slurm.questions import _by_name, _proven, _sacct, ask
+from hpc_llm.schedulers.slurm.proving import proven
+from hpc_llm.schedulers.slurm.questions import _by_name, _sacct, ask
 from hpc_llm.schedulers.slurm.records import SACCT_DELIMITER, SACCT_FIELDS, read_sacct
 from hpc_llm.schedulers.submission import submission_of
 
@@ -132,7 +133,7 @@ def test_a_job_that_was_cancelled_before_accounting_had_its_name_is_known_by_its
     identity = read_identity(run)
     assert identity is not None
     told, _ = _sacct([f"--jobs={job_id(run)}"])
-    answered = _proven([identity], told.jobs)
+    answered = proven([identity], told.jobs, in_queue=False)
     assert slurm.run("sacct", "-nPX", "-j", job_id(run), "-o", "JobName").strip() in ("allocation", identity.job_name)
     assert answered[identity.key].state == "CANCELLED"
 
@@ -232,7 +233,7 @@ def test_a_job_that_ended_meanwhile_is_found_in_accounting(logs: Path, slurm: Sc
     change(run, job_id=None)
     identity = read_identity(run)
     assert identity is not None
-    assert _by_name([identity])[1] == {identity.key: job}
+    assert _by_name([identity]).job_ids == {identity.key: job}
 
 
 def test_the_script_s_own_word_of_its_job_is_enough(logs: Path) -> None:

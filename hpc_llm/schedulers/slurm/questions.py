@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
 from hpc_llm.records.run import ARRAY
 from hpc_llm.schedulers.answer import Answer, Printing
-from hpc_llm.schedulers.identity import Identity, is_job_of, uuid_in_comment
+from hpc_llm.schedulers.identity import Identity, uuid_in_comment
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.slurm.clients import call, cluster_name
+from hpc_llm.schedulers.slurm.proving import proven, proven_by_note, proven_by_uuid, without_a_uuid
 from hpc_llm.schedulers.slurm.records import (
     OUTPUT_FIELDS,
     SACCT_DELIMITER,
@@ -28,8 +30,6 @@ from hpc_llm.schedulers.slurm.records import (
 
 AT_ONCE = 1000
 """Jobs that one command is asked for: its arguments have a limit."""
-_SAME_TIME_S = 30.0
-"""So far may Slurm's time of a submission be from that of the command, for a run that has no UUID."""
 _DAY_S = 86400.0
 _ALREADY_OVER = ("Invalid job id", "already completing or completed")
 _INVALID_FIELD = re.compile(r"[Ii]nvalid field requested: \"?(\w+)")
@@ -37,6 +37,27 @@ _unknown_fields: set[str] = set()
 """What the sacct of this site does not know: fields come and go with Slurm's versions, and one less is no silence."""
 _ANY_STATE = "CA,CD,F,TO,NF,PR,OOM,BF,DL,PD,R,RQ,S"
 """Without it sacct leaves out jobs that were cancelled before they could start."""
+
+
+@dataclass
+class _Found:
+    """What is found of some runs, by `Identity.key`."""
+
+    records: dict[object, JobRecord] = field(default_factory=dict)
+    job_ids: dict[object, str] = field(default_factory=dict)
+    doubts: dict[object, str] = field(default_factory=dict)
+    """What may be theirs and is not proven to be."""
+    complaint: str = ""
+    """Why nothing follows from what is not found."""
+
+    def add(self, other: _Found) -> None:
+        self.records |= other.records
+        self.job_ids |= other.job_ids
+        self.doubts |= other.doubts
+        self.complaint = self.complaint or other.complaint
+
+    def lacks(self, identity: Identity) -> bool:
+        return identity.key not in self.records and identity.key not in self.doubts
 
 
 def ask(identities: Iterable[Identity]) -> Answer:
@@ -51,142 +72,77 @@ def ask(identities: Iterable[Identity]) -> Answer:
     ours = [one for one in wanted if not one.cluster or not here or one.cluster == here]
     if not ours:
         return Answer(cluster=here)
-    known = [one for one in ours if one.job_id is not None]
-    records, answered, complaint = _ask_by_id(known)
+    found = _ask_by_id([one for one in ours if one.job_id is not None])
     nameless = [one for one in ours if one.job_id is None and one.uuid is not None]
-    job_ids: dict[object, str] = {}
     if nameless:
-        found, job_ids, has_answered, said = _ask_by_uuid(nameless)
-        records, answered, complaint = records | found, answered and has_answered, complaint or said
-    return Answer(records, job_ids, answered, "" if answered else complaint, here)
+        found.add(_ask_by_uuid(nameless))
+    return Answer(found.records, found.job_ids, not found.complaint, found.complaint, here, found.doubts)
 
 
-def _ask_by_id(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], bool, str]:
-    records: dict[object, JobRecord] = {}
-    answered, complaint = True, ""
+def _ask_by_id(identities: Sequence[Identity]) -> _Found:
+    found = _Found()
     for some in _chunks(identities):
         accounted, sacct_complaint = _sacct([f"--jobs={_parents(some)}"])
-        own = _proven(some, accounted.jobs)
+        own = proven(some, accounted.jobs, in_queue=False)
         # Submission and start of a job reach the accounting database seconds late, many sites keep none, and it takes the
         # queue to see that a job which lost its node waits for another one.
         # A daemon that died leaves jobs running in it for ever that the queue has long seen end.
         doubtful = [one for one in some if one.key not in own or own[one.key].may_be_outdated or own[one.key].is_live]
         if doubtful:
-            queued, squeue_complaint = _in_queue(doubtful)
-            for key, record in queued.items():
-                if record.is_live or key not in own or own[key].is_live:
-                    own[key] = record
-            if not squeue_complaint:  # accounting may still have it as waiting when the queue has let it go
-                stale = [one.key for one in doubtful if one.key in own and one.key not in queued]
-                own = {key: record for key, record in own.items() if key not in stale or record.state != "PENDING"}
-            unlisted = [one for one in doubtful if one.key not in queued]
-            if squeue_complaint and any(one.key not in own or own[one.key].may_be_outdated for one in unlisted):
-                answered = False
-                complaint = "; ".join(filter(None, (sacct_complaint, squeue_complaint)))
-        records |= own
-    return records, answered, complaint
+            queue = _in_queue(doubtful)
+            _correct(own, doubtful, queue)
+            found.doubts |= queue.doubts
+            unlisted = [one for one in doubtful if one.key not in queue.records]
+            if queue.complaint and any(one.key not in own or own[one.key].may_be_outdated for one in unlisted):
+                found.complaint = "; ".join(filter(None, (sacct_complaint, queue.complaint)))
+        found.records |= own
+    return found
 
 
-def _ask_by_uuid(
-    identities: Sequence[Identity],
-) -> tuple[dict[object, JobRecord], dict[object, str], bool, str]:
-    """Runs whose job id nobody wrote down: looked for among all jobs of the user, by comment and by name."""
-    listed, squeue_complaint = _squeue([f"--user={os.getuid()}"])
-    mine = listed.jobs
-    records, job_ids = _by_uuid(identities, mine)
-    more, ids = _by_output([one for one in identities if one.key not in records], mine)
-    records, job_ids = records | more, job_ids | ids
-    more, ids = _by_name([one for one in identities if one.key not in records])
-    return records | more, job_ids | ids, not squeue_complaint, squeue_complaint
+def _correct(own: dict[object, JobRecord], doubtful: Sequence[Identity], queue: _Found) -> None:
+    """Have the queue's word in the place of accounting's where it is the later one."""
+    for key, record in queue.records.items():
+        if record.is_live or key not in own or own[key].is_live:
+            own[key] = record
+    for one in doubtful:
+        if one.key in queue.doubts:  # the queue shows comments, by which accounting's word of it is not proven
+            own.pop(one.key, None)
+        # accounting may still have it as waiting when the queue has let it go
+        elif (
+            not queue.complaint and one.key not in queue.records and one.key in own and own[one.key].state == "PENDING"
+        ):
+            del own[one.key]
 
 
-def _by_output(
-    identities: Sequence[Identity], mine: Mapping[str, Sequence[JobRecord]]
-) -> tuple[dict[object, JobRecord], dict[object, str]]:
-    """Jobs of the user that print into these runs' folders and carry no other UUID: a site had rewritten name and comment."""
-    if not identities:
-        return {}, {}
-    outputs: dict[str, list[str]] = {}
-    for job_id, comment, output in _outputs([f"--user={os.getuid()}"])[0]:
-        if uuid_in_comment(comment) is None:
-            outputs.setdefault(output, []).append(job_id)
-    records: dict[object, JobRecord] = {}
-    job_ids: dict[object, str] = {}
-    for one in identities:
-        ids = outputs.get(one.output or "", [])
-        record = latest(mine.get(ids[0], ())) if len(ids) == 1 else None
-        if record is not None:
-            records[one.key], job_ids[one.key] = record, ids[0]
-    return records, job_ids
+def _ask_by_uuid(identities: Sequence[Identity]) -> _Found:
+    """Runs whose job id nobody wrote down: looked for among all jobs of the user, by their comments, then by this user's note."""
+    listed, complaint = _squeue([f"--user={os.getuid()}"])
+    found = _Found(*proven_by_uuid(identities, listed.jobs, in_queue=True), complaint=complaint)
+    found.add(_by_note([one for one in identities if found.lacks(one)], listed.jobs, [f"--user={os.getuid()}"]))
+    found.add(_by_name([one for one in identities if found.lacks(one)]))
+    return found
 
 
-def _by_name(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], dict[object, str]]:
+def _by_note(identities: Sequence[Identity], listed: Mapping[str, Sequence[JobRecord]], which: Sequence[str]) -> _Found:
+    """Jobs of the user that carry no UUID: a site had rewritten the comment."""
+    jobs = without_a_uuid(listed)
+    if not identities or not jobs:
+        return _Found()
+    outputs = {job_id: output for job_id, _, output in _outputs(which)[0]}
+    return _Found(*proven_by_note(identities, jobs, outputs))
+
+
+def _by_name(identities: Sequence[Identity]) -> _Found:
     """What accounting has of jobs that the queue has forgotten."""
-    records: dict[object, JobRecord] = {}
-    job_ids: dict[object, str] = {}
+    found = _Found()
     for some in _chunks(identities):
         since = min((one.submitted_at or 0.0) for one in some) - _DAY_S  # whatever the clocks of the site say
         start = datetime.fromtimestamp(max(since, _DAY_S)).strftime("%Y-%m-%dT%H:%M:%S")
         names = ",".join(sorted({one.job_name for one in some if one.job_name}))
         period = [f"--starttime={start}", "--endtime=now+1days", f"--state={_ANY_STATE}"]
         accounted, _ = _sacct([*period, f"--user={os.getuid()}", f"--name={names}"])
-        more, ids = _by_uuid(some, accounted.jobs)
-        records, job_ids = records | more, job_ids | ids
-    return records, job_ids
-
-
-def _by_uuid(
-    identities: Sequence[Identity], jobs: Mapping[str, Sequence[JobRecord]]
-) -> tuple[dict[object, JobRecord], dict[object, str]]:
-    records: dict[object, JobRecord] = {}
-    job_ids: dict[object, str] = {}
-    for job_id, found in jobs.items():
-        for one in identities:
-            task = job_id.partition("_")[2]
-            if task != ("" if one.array_task is None else str(one.array_task)):
-                continue
-            own = latest(record for record in found if _is_of(one, record))
-            if own is not None:
-                records[one.key], job_ids[one.key] = own, job_id
-    return records, job_ids
-
-
-def _proven(identities: Sequence[Identity], jobs: Mapping[str, Sequence[JobRecord]]) -> dict[object, JobRecord]:
-    """Of all that has the job id of a run, what is of that run: an id may have been given to somebody else."""
-    found: dict[object, JobRecord] = {}
-    for one in identities:
-        of_id = jobs.get(one.job_id or "", ())
-        if one.uuid is None:
-            own = _by_time(one, of_id)
-        else:
-            own = latest(record for record in of_id if _is_of(one, record))
-            own = own or _by_time(one, [record for record in of_id if _is_nameless(record)])
-        if own is not None:
-            found[one.key] = own
+        found.add(_Found(*proven_by_uuid(some, accounted.jobs, in_queue=False)))
     return found
-
-
-def _is_nameless(record: JobRecord) -> bool:
-    """Whether the job ended before accounting had learned of it: then it has neither name nor comment."""
-    return not record.is_live and record.job_name in (None, "allocation") and record.comment is None
-
-
-def _is_of(identity: Identity, record: JobRecord) -> bool:
-    if identity.uuid is None or (identity.cluster and record.cluster and identity.cluster != record.cluster):
-        return False
-    return is_job_of(identity.uuid, record.job_name, record.comment)
-
-
-def _by_time(identity: Identity, records: Sequence[JobRecord]) -> JobRecord | None:
-    """The job of a run's id that was submitted when the run was, and its later tries; good enough to be shown, not to act on."""
-    began = False
-    own = None
-    for record in records:
-        if record.submitted_at is None or identity.submitted_at is None or uuid_in_comment(record.comment):
-            continue
-        began = began or abs(record.submitted_at - identity.submitted_at) < _SAME_TIME_S
-        own = record if began else own
-    return own
 
 
 def find_job(job_id: str) -> tuple[JobRecord | None, str]:
@@ -203,18 +159,18 @@ def queued(identities: Collection[Identity]) -> tuple[dict[object, JobRecord], s
 
     Only the queue tells whose an id is now: accounting has the jobs of all who ever had it.
     """
-    found: dict[object, JobRecord] = {}
+    found = _Found()
     for some in _chunks([one for one in identities if one.job_id is not None]):
-        own, complaint = _in_queue(some)
-        found |= own
-        if complaint:
-            return found, complaint
-    return found, ""
+        found.add(_in_queue(some))
+        if found.complaint:
+            break
+    return found.records, found.complaint
 
 
-def _in_queue(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], str]:
+def _in_queue(identities: Sequence[Identity]) -> _Found:
     """What the queue has of these runs; and what it complains about where it may have more."""
-    listing, complaint = _squeue([f"--jobs={_parents(identities)}"])
+    which = [f"--jobs={_parents(identities)}"]
+    listing, complaint = _squeue(which)
     parents = sorted({_parent(one) for one in identities})
     if "Invalid job id" in complaint and len(parents) > 1:
         half = parents[len(parents) // 2]  # one id that it does not like must not speak for the others
@@ -222,34 +178,16 @@ def _in_queue(identities: Sequence[Identity]) -> tuple[dict[object, JobRecord], 
             _in_queue([one for one in identities if _parent(one) < half]),
             _in_queue([one for one in identities if _parent(one) >= half]),
         ]
-        return parts[0][0] | parts[1][0], " ".join(said for _, said in parts).strip()
+        said = " ".join(one.complaint for one in parts).strip()
+        parts[0].add(parts[1])
+        return replace(parts[0], complaint=said)
     if "Invalid job id" in complaint:  # that it says of a single job which it has forgotten
         complaint = ""
-    listed = listing.jobs
-    own = _proven(identities, listed)
-    rest = [one for one in identities if one.key not in own and _may_be(one, listed.get(one.job_id or "", ()))]
-    return own | _proven_by_output(rest, listed), complaint
-
-
-def _may_be(identity: Identity, records: Sequence[JobRecord]) -> bool:
-    """Whether a job of this id is the user's own and says nothing against being the run's."""
-    return any(one.user_id == os.getuid() and uuid_in_comment(one.comment) is None for one in records)
-
-
-def _proven_by_output(
-    identities: Sequence[Identity], listed: Mapping[str, Sequence[JobRecord]]
-) -> dict[object, JobRecord]:
-    """Jobs whose name and comment a site has rewritten: that they print into the run's folder proves them as well."""
-    if not identities:
-        return {}
-    outputs = {job_id: output for job_id, _, output in _outputs([f"--jobs={_parents(identities)}"])[0]}
-    return {
-        one.key: record
-        for one in identities
-        if one.output is not None
-        and outputs.get(one.job_id or "") == one.output
-        and (record := latest(listed.get(one.job_id or "", ()))) is not None
-    }
+    own = _Found(proven(identities, listing.jobs, in_queue=True), complaint=complaint)
+    ids = {one.job_id for one in identities}
+    of_id = {job_id: found for job_id, found in listing.jobs.items() if job_id in ids}
+    own.add(_by_note([one for one in identities if own.lacks(one)], of_id, which))
+    return own
 
 
 def jobs_under(logs: Path) -> tuple[list[Printing], str | None]:
