@@ -503,11 +503,11 @@ def test_what_sbatch_prints_is_kept_without_secrets_and_controls(tmp_path: Path)
     """Others may read the answer, and a site's own program in place of sbatch prints whatever it knows."""
     digest = hashlib.sha256(b"#!/bin/sh\n").hexdigest()
     print_all = r"printf 'SITE_PASSWORD=hunter22x\n\033[31mred\n'; printf 'API_KEY=Zk81mQx0p7Lw\n' >&2"
-    flood = "head -c 70000 /dev/zero | tr '\\0' x >&2; echo >&2; echo refused >&2"
+    flood = "head -c 200000 /dev/zero | tr '\\0' x >&2; echo >&2; echo refused >&2"
     done = session(tmp_path, digest, says=f"{print_all}; {flood}")
     answer = json.loads((tmp_path / "answer.json").read_text())
     assert answer["stdout"] == done.stdout == "SITE_PASSWORD=(hidden)\nred\nSubmitted batch job 5\n"
-    assert answer["stderr"] == done.stderr == "refused\n"
+    assert answer["stderr"] == done.stderr == "API_KEY=(hidden)\n[...]\nrefused\n"
     session(tmp_path, digest, says=print_all)
     assert json.loads((tmp_path / "answer.json").read_text())["stderr"] == "API_KEY=(hidden)\n"
 

@@ -13,6 +13,7 @@ The script is read once and goes to sbatch by its standard input: others may be 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,10 @@ from hpc_llm.text.secrecy import redacted
 from hpc_llm.text.shown import shown
 
 MOST_SAID = 1 << 16
-"""Bytes of what sbatch prints: the id of the job, or why there is none, stands at its end."""
+"""Bytes that are kept of the beginning, and of the end, of what sbatch prints: a site's own program may print whatever it likes."""
+GRACE_S = 3.0
+"""So long sbatch's output is read on when it has ended: what it has left running may hold it open for ever."""
+_PIECE = 1 << 16
 
 
 def main(parent: int, asking: str, answer: str, script: str, digest: str, command: list[str]) -> int:
@@ -53,20 +58,65 @@ def main(parent: int, asking: str, answer: str, script: str, digest: str, comman
         write(answer, {"returncode": 1, "stdout": "", "stderr": why})
         tell(sys.stderr, f"{why}\n")
         return 1
-    done = subprocess.run(command, check=False, input=content, capture_output=True)
-    out, err = said(done.stdout), said(done.stderr)
-    write(answer, {"returncode": done.returncode, "stdout": out, "stderr": err})
+    code, out, err = run(command, content)
+    write(answer, {"returncode": code, "stdout": out, "stderr": err})
     tell(sys.stdout, out)
     tell(sys.stderr, err)
-    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+    return code if code >= 0 else 128 - code
 
 
-def said(printed: bytes) -> str:
-    """The end of what sbatch printed, without secrets and what steers a terminal; a line whose beginning is cut off is left out."""
-    kept = printed[-MOST_SAID:]
-    if len(printed) > MOST_SAID:
-        kept = kept.partition(b"\n")[2]
-    return redacted(shown(kept.decode(errors="replace")))
+def run(command: list[str], given: bytes) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command, which ends with its own process: not with what that has started."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
+    out, err = Printed(process.stdout), Printed(process.stderr)
+    works: list[tuple[Any, tuple[Any, ...]]] = [(give, (process.stdin, given)), (out.collect, ()), (err.collect, ())]
+    threads = [threading.Thread(target=work, args=words, daemon=True) for work, words in works]
+    for thread in threads:
+        thread.start()
+    code = process.wait()
+    deadline = time.monotonic() + GRACE_S
+    for thread in threads[1:]:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return code, out.said(), err.said()
+
+
+def give(stream: Any, content: bytes) -> None:
+    """Write it for a command, which need not read it."""
+    left = memoryview(content)
+    with contextlib.suppress(OSError), stream:
+        while left:
+            left = left[stream.write(left) :]
+
+
+class Printed:
+    """The beginning and the end of what a command prints, however much that is."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._head, self._tail, self._size = b"", b"", 0
+
+    def collect(self) -> None:
+        """Read until nobody can print any more."""
+        with contextlib.suppress(OSError):
+            while piece := os.read(self._stream.fileno(), _PIECE):
+                with self._lock:
+                    self._add(piece)
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        room = MOST_SAID - len(self._head)
+        self._head += piece[:room]
+        self._tail = (self._tail + piece[room:])[-MOST_SAID:]
+
+    def said(self) -> str:
+        """It without secrets and what steers a terminal; lines that are cut where something is left out are left out as well."""
+        with self._lock:
+            kept = self._head + self._tail
+            if self._size > len(kept):
+                kept = self._head.rpartition(b"\n")[0] + b"\n[...]\n" + self._tail.partition(b"\n")[2]
+        return redacted(shown(kept.decode(errors="replace")))
 
 
 def myself() -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""What is printed in sbatch's name, however much of it and for however long: the answer is kept, and nobody waits for the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import make_run
+
+from hpc_llm.schedulers.runs import accepted_job_id
+from hpc_llm.schedulers.slurm import sbatch_session
+from hpc_llm.schedulers.slurm.submit import submit_slurm
+from hpc_llm.schedulers.submission import Submission, submission_of
+
+SCRIPT = b"#!/bin/bash\n" + b"# a long line\n" * 20_000
+
+
+def ask(folder: Path, body: str) -> tuple[dict[str, Any], float, int]:
+    """The kept answer of such an sbatch, the seconds that it took, and the most bytes of memory that were held for it."""
+    script, program = folder / "job.sh", folder / "sbatch"
+    script.write_bytes(SCRIPT)
+    program.write_text(f"#!/bin/bash\n{body}\n")
+    program.chmod(0o755)
+    records = [
+        str(folder / "asking.json"),
+        str(folder / "sbatch.json"),
+        str(script),
+        hashlib.sha256(SCRIPT).hexdigest(),
+    ]
+    words = [sys.executable, "-I", str(sbatch_session.__file__), str(os.getpid()), *records, str(program)]
+    began = time.monotonic()
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    said = process.stderr.read()  # nothing that sbatch has left running holds it open
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    answer: dict[str, Any] = json.loads((folder / "sbatch.json").read_text())
+    assert process.returncode == answer["returncode"] and b"Traceback" not in said
+    return answer, time.monotonic() - began, used.ru_maxrss << 10
+
+
+@pytest.mark.parametrize("order", ["{0}; {1}", "{1}; {0}", "({0}) >&2; {1}"], ids=["before", "after", "as an error"])
+def test_of_a_flood_the_beginning_and_the_end_are_kept_and_memory_stays_small(tmp_path: Path, order: str) -> None:
+    flood = "head -c 400000000 /dev/zero | tr '\\0' x; echo"
+    answer, _, held = ask(tmp_path, "cat > /dev/null; " + order.format(flood, "echo Submitted batch job 7"))
+    assert accepted_job_id(answer["stdout"]) == "7" and answer["returncode"] == 0
+    assert held < 120 << 20 and len(answer["stdout"] + answer["stderr"]) < 4 * sbatch_session.MOST_SAID
+
+
+def test_a_number_that_a_flood_has_cut_is_no_job_id(tmp_path: Path) -> None:
+    answer, _, _ = ask(tmp_path, f"printf 'Submitted batch job 7'; head -c {4 * sbatch_session.MOST_SAID} /dev/zero")
+    assert accepted_job_id(answer["stdout"]) is None
+
+
+def test_what_sbatch_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+    body = f"echo Submitted batch job 9; sleep 120 & echo $! > {tmp_path}/pid; exit 0"
+    answer, seconds, _ = ask(tmp_path, body)
+    os.kill(int((tmp_path / "pid").read_text()), 9)
+    assert accepted_job_id(answer["stdout"]) == "9" and seconds < 60
+
+
+def test_what_sbatch_says_a_moment_behind_its_end_belongs_to_the_answer(tmp_path: Path) -> None:
+    answer, _, _ = ask(tmp_path, "(sleep 0.5; echo Submitted batch job 9) & exit 0")
+    assert accepted_job_id(answer["stdout"]) == "9"
+
+
+def test_a_whole_script_is_given_and_may_be_left_unread(tmp_path: Path) -> None:
+    answer, _, _ = ask(tmp_path, "sha256sum; sleep 0.1")
+    assert answer["stdout"].split()[0] == hashlib.sha256(SCRIPT).hexdigest()
+    answer, _, _ = ask(tmp_path, "exec 0<&-; echo Submitted batch job 9")
+    assert accepted_job_id(answer["stdout"]) == "9"
+
+
+def test_a_run_is_submitted_while_a_child_of_sbatch_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sbatch", "srun"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(
+            f"#!/bin/bash\ncat >/dev/null; echo Submitted batch job 9; sleep 120 & echo $! > {tmp_path}/pid\n"
+        )
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    run = make_run(tmp_path / "logs", "r", {"plan": {}}, "true\n", "slurm")
+    submission = submission_of(json.loads(run.job.read_text()))
+    assert isinstance(submission, Submission)
+    began = time.monotonic()
+    assert submit_slurm(submission, [run], "true\n") == ["9"]
+    os.kill(int((tmp_path / "pid").read_text()), 9)
+    assert time.monotonic() - began < 60
