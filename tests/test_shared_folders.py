@@ -243,11 +243,19 @@ def test_a_script_that_is_none_is_not_compared(run: RunPaths, what: str, capsys:
     assert f"--diff: {run.script} cannot be read, or is no regular file." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("what", ["a pipe", "a device"])
-def test_output_that_is_none_is_not_waited_for(run: RunPaths, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("what", "code", "told"),
+    [
+        ("a pipe", 2, " is no regular file: it holds no output."),
+        ("a device", 1, ": it is a link that leads out of the run's folder, and is not followed."),
+    ],
+)
+def test_output_that_is_none_is_not_waited_for(
+    run: RunPaths, what: str, code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     put(run.stdout, what)
-    assert command(["logs", "r", "--logs", str(run.root.parent)]) == 2
-    assert f"{run.stdout} is no regular file: it holds no output." in capsys.readouterr().err
+    assert command(["logs", "r", "--logs", str(run.root.parent)]) == code
+    assert f"{run.stdout}{told}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("what", STRANGE)

@@ -11,7 +11,7 @@ from pathlib import Path
 from hpc_llm.errors import RequestError, notice, pass_over
 from hpc_llm.parsing.own_tables import HEAD, is_own_table
 from hpc_llm.parsing.registry import folder_formats
-from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, reason_of
+from hpc_llm.records.files import reason_of, why_not_followed
 from hpc_llm.text.pasted import refuse_address
 
 STDIN = "-"
@@ -120,8 +120,8 @@ class _Search:
 
     def _entry(self, entry: os.DirEntry[str], path: Path, parent: Path) -> Iterator[Path]:
         real = path.resolve(strict=True) if entry.is_symlink() else parent / entry.name
-        if entry.is_symlink() and not is_trusted_link(path):
-            raise PermissionError(errno.EPERM, NOT_THEIRS)
+        if entry.is_symlink() and (why := why_not_followed(path)) is not None:
+            raise PermissionError(errno.EPERM, why)
         if entry.is_symlink() and real.parts[1:2] in (("proc",), ("sys",)):
             pass_over(path, "it leads to the kernel's own files, which are no logs")
             return

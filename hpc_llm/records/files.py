@@ -28,6 +28,11 @@ _LONGEST_NAME = 200
 _LARGEST_LINES = 1 << 31
 """Bytes of a JSONL file that are read: ten million steps are no run."""
 NOT_THEIRS = "it is a link of somebody to what is not theirs"
+LEADS_OUT = "it is a link that leads out of the run's folder, and is not followed"
+HEART = "experiment.json"
+"""The file by which the folder of a run is known as one."""
+_DEEPEST = 4
+"""Folders between the folder of a run and what lies in it, with that of a search's try and of its failures."""
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -268,12 +273,30 @@ def read_own(path: Path) -> bytes:
 
 
 def is_trusted_link(path: Path | str) -> bool:
-    """Whether a link may be followed: it is this user's or root's, or leads to what is its maker's.
+    """Whether a link may be followed. Raises OSError where that cannot be told."""
+    return why_not_followed(path) is None
 
-    By any other link its maker would have us show, as if it were theirs, what only we may read.
+
+def why_not_followed(path: Path | str) -> str | None:
+    """Why a link may not be followed; None where it is this user's or root's, or leads to what is its maker's, and stays in its run.
+
+    By any other link its maker would have us show, as if it were theirs, what only we may read; and in a folder that was cloned
+    or unpacked all links are ours. Raises OSError where that cannot be told.
     """
     made, target = os.lstat(path).st_uid, os.stat(path).st_uid
-    return made in (os.geteuid(), 0, target)
+    if made not in (os.geteuid(), 0, target):
+        return NOT_THEIRS
+    return LEADS_OUT if _leads_out(path) else None
+
+
+def _leads_out(path: Path | str) -> bool:
+    """Whether it lies in the folder of a run and leads out of that."""
+    folders = list(Path(os.path.abspath(path)).parents)[:_DEEPEST]
+    within = [folder for folder in folders if os.path.isfile(folder / HEART)]
+    if not within:
+        return False
+    real = Path(os.path.realpath(path))
+    return not real.is_relative_to(os.path.realpath(within[-1]))
 
 
 def _opened(path: Path | str) -> int:
@@ -287,6 +310,8 @@ def _opened(path: Path | str) -> int:
     try:
         if os.lstat(path).st_uid not in (os.geteuid(), 0, os.fstat(handle).st_uid):
             raise PermissionError(errno.EPERM, NOT_THEIRS, str(path))
+        if _leads_out(path):
+            raise PermissionError(errno.EPERM, LEADS_OUT, str(path))
     except BaseException:
         os.close(handle)
         raise

@@ -18,7 +18,7 @@ from typing import Any
 
 from hpc_llm.errors import pass_over
 from hpc_llm.immutable import dataclass
-from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, read_json, reason_of, write_json
+from hpc_llm.records.files import HEART, NOT_THEIRS, is_trusted_link, read_json, reason_of, write_json
 from hpc_llm.records.stops import Stop as Stop
 
 RUN_ID_PLACEHOLDER = "RUN-ID"
@@ -103,7 +103,7 @@ class RunPaths:
     @property
     def experiment(self) -> Path:
         """The resolved plan with its origins, the versions and the git commit."""
-        return self.root / "experiment.json"
+        return self.root / HEART
 
     @property
     def script(self) -> Path:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.records.agreement import agreeing
-from hpc_llm.records.files import NOT_THEIRS, is_trusted_link, load_json, load_json_lines, reason_of
+from hpc_llm.records.files import NOT_THEIRS, load_json, load_json_lines, reason_of, why_not_followed
 from hpc_llm.records.possible import possible
 from hpc_llm.records.run import HALF_EXIT, Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
@@ -83,10 +83,11 @@ class _Reader:
         )
 
     def _is_to_be_read(self, entry: os.DirEntry[str]) -> bool:
-        """Whether it is no link to a folder of records that its maker does not own; of files that is seen as they are opened."""
-        if not entry.is_symlink() or not os.path.isdir(entry.path) or is_trusted_link(entry.path):
+        """Whether it is no link that may not be followed; whose a file is that it leads to is seen as that is opened."""
+        why = why_not_followed(entry.path) if entry.is_symlink() and os.path.exists(entry.path) else None
+        if why is None or (why == NOT_THEIRS and not os.path.isdir(entry.path)):
             return True
-        self._damaged(entry.name, NOT_THEIRS)
+        self._damaged(entry.name, why)
         return False
 
     def _load(self, record: str) -> dict[str, Any] | None:

@@ -90,6 +90,8 @@ def _why_model_is_last(kept: Sequence[Kept], status: RunStatus) -> str | None:
 def _why_not(run: RunPaths, status: RunStatus, needed: Places[RunPaths]) -> str | None:
     if run.checkpoints.is_symlink() or not is_own(run):
         return "it is somebody else's"
+    if run.root.is_symlink():
+        return f"it is reached by a link: name the run by its own folder, {os.path.realpath(run.root)}"
     if status.outcome is None:
         return f"the run is not over: {status.state}"
     if identity_of(run.root) is None:

@@ -579,6 +579,22 @@ def test_a_run_that_is_named_twice_is_one(folder: Folder, logs: Path, tmp_path: 
     assert [one.problem for one in found] == [None] * 3 and left(folder) == ["step-4"]
 
 
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_link_that_is_a_run_removes_nothing_of_the_run_that_it_leads_to(
+    logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_named: bool
+) -> None:
+    """As a folder of runs that was cloned may hold one, to a run of this user's elsewhere."""
+    real = keep(done(Folder(tmp_path / "mine" / "r0")), 2, 4, model=True)
+    logs.mkdir()
+    (logs / "r5").symlink_to(Path("..", "mine", "r0"))
+    names = ["r5"] if is_named else []
+    assert command(["clean", *names, "--checkpoints", "--models", "--logs", str(logs)]) == 0
+    assert left(real) == ["model", "step-2", "step-4"]
+    assert f"name the run by its own folder, {real.run.root}" in " ".join(capsys.readouterr().out.split())
+    clean(real.run.root, remove=["checkpoints"], logs=logs)
+    assert left(real) == ["model"]
+
+
 @pytest.mark.parametrize("kind", ["checkpoints", "model"])
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_the_state_that_is_left_must_hold_what_was_written(
