@@ -16,7 +16,7 @@ from hpc_llm.cli import run
 from hpc_llm.errors import Notice, ProfileError
 from hpc_llm.planning.method import load_method, method_names, parse_method
 from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster, parse_cluster
-from hpc_llm.site.profiles import bundled, find_file, list_files, read_profile, user_cache, user_config
+from hpc_llm.site.profiles import bundled, find_file, list_files, read_profile, user_cache, user_config, user_state
 from hpc_llm.text.yaml_text import parse_yaml, read_yaml
 
 CLUSTER_FILES = sorted((ROOT / "clusters").glob("*.yaml"))
@@ -161,6 +161,9 @@ def test_the_users_folders_follow_xdg(own_folder: Path, monkeypatch: pytest.Monk
     assert user_config() == own_folder.parent / "home" / ".config" / "hpc-llm"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert user_state() == own_folder.parent / "state" / "hpc-llm"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert user_state() == own_folder.parent / "home" / ".local" / "state" / "hpc-llm"
     assert user_config() == own_folder.parent / "home" / ".config" / "hpc-llm"
     assert user_cache() == own_folder.parent / "home" / ".cache" / "hpc-llm"
 
