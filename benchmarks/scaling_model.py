@@ -40,7 +40,9 @@ def main() -> None:
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", nargs="?", type=Path, default=ROOT / "examples" / "scaling.yaml")
-    parser.add_argument("--account", default="bbka-delta-gpu", help="one that the cluster would take: nothing is submitted")
+    parser.add_argument(
+        "--account", default="bbka-delta-gpu", help="one that the cluster would take: nothing is submitted"
+    )
     return parser.parse_args()
 
 
