@@ -133,6 +133,15 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
+def _retry(diagnosis: Diagnosis) -> str:
+    """Whether the very same is worth another try; what was kept is gone on with, which is something else."""
+    if diagnosis.cause.id == "none":
+        return ""
+    if diagnosis.retry:
+        return "yes"
+    return "no: begun anew it ends so again; to go on is another thing" if "kept_step" in diagnosis.details else "no"
+
+
 def _show(diagnosis: Diagnosis) -> None:
     said = f"{diagnosis.cause.id} ({diagnosis.cause.title}), confidence {diagnosis.confidence:.2f}"
     line = f"{diagnosis.source}: {said if diagnosis.is_over else 'not over'}"
@@ -143,7 +152,7 @@ def _show(diagnosis: Diagnosis) -> None:
             ("evidence", [f"{_place(e)}: {_cut(e.text)}" for e in diagnosis.evidence]),
             ("chain", " -> ".join(diagnosis.chain) if len(diagnosis.chain) > 1 else ""),
             ("do", with_logs(diagnosis.remedy).splitlines()),
-            ("retry as is", "" if diagnosis.cause.id == "none" else "yes" if diagnosis.retry else "no"),
+            ("retry as is", _retry(diagnosis)),
             ("runs in it", [_of_run(one) for one in diagnosis.runs] or diagnosis.several),
         ]
     )

@@ -51,6 +51,8 @@ class Pace:
     """Mean over the measured steps, or of all where none was measured."""
     ended_at: float | None
     """Unix time at which the last step ended."""
+    before: int = 0
+    """Steps of the training that others had made, from whose checkpoint it went on."""
 
 
 def read_pace(steps: Path) -> Pace | None:
@@ -60,7 +62,8 @@ def read_pace(steps: Path) -> Pace | None:
         return None
     measured = [record for record in records if not record.get("warmup")] or records
     last = Fields(records[-1])
-    return Pace(last.whole("step", least=0), _mean_seconds(measured), last.moment("time"))
+    before = max(int(records[0]["step"]) - 1, 0)
+    return Pace(last.whole("step", least=0), _mean_seconds(measured), last.moment("time"), before)
 
 
 def _records(steps: Path) -> list[dict[str, Any]]:
