@@ -11,6 +11,7 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import print_facts, print_json, terminal_width, with_logs
+from hpc_llm.errors import OURS
 from hpc_llm.text.secrecy import redacted
 from hpc_llm.text.tables import wrapped
 
@@ -130,7 +131,8 @@ def _as_json(cause: Cause) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    """The text in some lines; that of an error of ours whole, as it ends in what is to be done."""
+    return text if len(text) <= _SHOWN or OURS in text else text[: _SHOWN - 1] + "…"
 
 
 def _retry(diagnosis: Diagnosis) -> str:

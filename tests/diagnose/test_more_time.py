@@ -88,3 +88,28 @@ def test_that_it_can_go_on_is_no_contradiction_to_that_a_retry_is_of_no_use(
     assert last == (
         "retry as is  no: begun anew it ends so again; to go on is another thing" if has_kept else "retry as is  no"
     )
+
+
+def test_an_error_of_ours_is_shown_to_its_end_and_its_remedy_lets_it_speak(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends in what is to be done, be that with a file or with a setting."""
+    run = new_run(tmp_path)
+    place = "/a/long/way/to/data" * 20
+    said = f"{place}/latin.txt line 1 is not written in UTF-8. Write it anew: iconv -f LATIN1 {place}/latin.txt, and give that file."
+    record = {
+        "rank": 0,
+        "local_rank": 0,
+        "host": "gn7",
+        "time": MOMENT,
+        "attempt": "0",
+        "type": "DataFileError",
+        "message": said,
+    }
+    text = f'Traceback (most recent call last):\n  File "t.py", line 1, in f\nhpc_llm.errors.DataFileError: {said}\n'
+    run.failure(0).parent.mkdir(parents=True, exist_ok=True)
+    run.failure(0).write_text(json.dumps({**record, "traceback": text, "outcome": "FAILED"}))
+    assert command(["diagnose", str(run.root)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "data_error" in told and "and give that file." in told
+    assert "the file or with the setting that it names" in told and "no setting is wrong" not in told
