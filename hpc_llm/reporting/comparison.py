@@ -181,7 +181,7 @@ def best(section: Table) -> dict[str, set[int]]:
     done = section.where(lambda row: row["outcome"] == Outcome.COMPLETED.value)
     marks: dict[str, set[int]] = {}
     for data in dict.fromkeys(done.column("data")):
-        rows = done.where(lambda row, data=data: row["data"] == data)
+        rows = done.only(number for number, row in done.items() if row["data"] == data)
         steps = set(rows.column("steps"))
         for metric in METRICS:
             if metric.better and not (metric in OF_EQUAL_STEPS and (None in steps or len(steps) > 1)):

@@ -18,7 +18,7 @@ def shortened(text: str, most: int = LONGEST) -> str:
     """The text, of which the middle is left out where it is too long: its end tells it apart as often as its beginning.
 
     >>> shortened("lora [data=a-long-name-of-a-file.jsonl]", 20)
-    'lora [data…e.jsonl]'
+    'lora [data…le.jsonl]'
     """
     if len(text) <= most:
         return text

@@ -168,6 +168,8 @@ def _has_legend(figure: Figure) -> bool:
 
 def _wrapped(canvas: Any, title: str) -> str:
     """A title in as many lines as it takes."""
+    if not title:
+        return title
     letter = (_widest([title]) or 1) / len(title) * (_POINTS + 1.5) / _POINTS
     return "\n".join(textwrap.wrap(title, max(int(canvas.get_figwidth() * 72 / letter), 10))) or title
 
