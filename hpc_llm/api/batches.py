@@ -63,13 +63,21 @@ def experiment_of(run: RunRequest, logs: Path, models: Sequence[str] = ()) -> Ex
 
 def _source(text: str) -> str:
     """A source of data with its full path. Raises RequestError where nothing is there, with the command that may bring it."""
-    from hpc_llm.corpus.sources import full_source
+    from hpc_llm.corpus.sources import full_source, read_source
+    from hpc_llm.text.near_files import near_file
 
     try:
         return full_source(text)
     except RequestError as error:
-        way = way_to_dataset(text) if "no such file" in str(error) else ""
-        raise RequestError(f"{error}{way}") from None
+        told = str(error)
+        way = way_to_dataset(text) if "no such file" in told else ""
+        near = (
+            near_file(os.path.abspath(os.path.expanduser(read_source(text).place)))
+            if told.endswith("no such file.")
+            else None
+        )
+        meant = f" Did you mean {near}?" if near and not way else ""
+        raise RequestError(f"{told}{way}{meant}") from None
 
 
 def site_of(cluster: Cluster, logs: Path) -> Site:

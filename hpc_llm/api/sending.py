@@ -38,7 +38,7 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool, on_sent: OnS
     check_room(batches, logs)
     schedulers = make_way_for(batches, logs, chosen_ids=chosen_ids)
     if any(find(name).is_this_machine for name in schedulers):
-        _tell_neighbours()
+        _tell_neighbours(logs)
     _tell_who_can_rename(logs)
     for batch in batches:
         code_snapshot(logs, also=carried_modules([planned.plan for planned in batch.planned]))
@@ -91,12 +91,13 @@ def _send_all(
     return [run for runs in groups for run in runs]
 
 
-def _tell_neighbours() -> None:
-    """Runs of this machine share its GPUs, cores and memory, and no scheduler keeps them apart."""
+def _tell_neighbours(logs: Path) -> None:
+    """Runs of this machine share its GPUs, cores and memory, and no scheduler keeps them apart; those of other folders say where."""
     from hpc_llm.schedulers.local.marks import living
 
-    names = living().run_names()
-    if names:
+    folders = living().run_folders()
+    if folders:
+        names = [one.name if one.parent == logs.absolute() else f"{one.name} (in {one.parent})" for one in folders]
         others = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         are = "are" if len(names) > 1 else "is"
         notice(

@@ -41,6 +41,8 @@ class Feed:
     """Those of the plan's workload that say so."""
     rows: int | None
     """Sequences of one epoch; None where they never come again, or nobody has counted them."""
+    is_counted: bool = True
+    """Whether steps that follow from epochs are known."""
 
 
 def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | None:
@@ -76,7 +78,7 @@ def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft
         "packing": _packing(corpus, draft),
     }
     if corpus is None:
-        return Feed(fields=fields, rows=None)
+        return Feed(fields=fields, rows=None, is_counted=not data)
     from hpc_llm.corpus.sources import refuse_without_training
 
     refuse_without_training(data, corpus.splits)
