@@ -25,6 +25,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from types import FrameType
 
+OURS = f"{__name__}."
+"""Stands before the name of an error of ours in a traceback."""
 _READABLE = 30
 """Longest list of valid names that a message carries whole."""
 _SHORTEST_PART = 2

@@ -89,7 +89,7 @@ def saved(name: str, text: str) -> str:
         (["render", *LOCAL, "--explain", "--json"], None),
         (["render", *LOCAL, "--full", "--json"], None),
         (["render", *LOCAL, "--diff", "taiwania2", "--json"], None),
-        (["render", "nofile.yaml"], "hpc-llm: nofile.yaml: cannot be read: No such file or directory.\n"),
+        (["render", "nofile.yaml"], "hpc-llm: nofile.yaml: there is no such file.\n"),
         (["render", *LOCAL, "--diff", "nix"], None),
         (["clusters", "nix"], None),
         (["methods", "z3+x"], None),

@@ -44,3 +44,16 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 def test_each_page_is_reached_from_readme() -> None:
     reached = {link.partition("#")[0] for link in links(PAGES[0])}
     assert {f"docs/{page.name}" for page in PAGES[2:]} <= reached
+
+
+def texts_of_advice() -> Iterator[tuple[str, str]]:
+    """Name and text of everything in which somebody is told what to install."""
+    for page in (*PAGES, *sorted((ROOT / "examples").iterdir()), *sorted((ROOT / "hpc_llm").rglob("*.py"))):
+        if page.is_file() and page.name != "CONTRIBUTING.md":
+            yield str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
+
+
+def test_what_is_advised_to_install_is_there_outside_of_the_checkout_too() -> None:
+    """`.[extra]` means the folder in which one stands, and `hpc-llm[extra]` what an index has under that name."""
+    found = [name for name, text in texts_of_advice() if re.search(r"pip install[^\n`]{0,80}[.\w-]\[\w", text)]
+    assert not found

@@ -15,7 +15,8 @@ from hpc_llm.api.request import read_request
 from hpc_llm.cli import run
 from hpc_llm.cli.plan_text import differences
 from hpc_llm.diagnosis.case import Case
-from hpc_llm.diagnosis.remedies import module_missing, walltime
+from hpc_llm.diagnosis.more_time import walltime
+from hpc_llm.diagnosis.remedies import module_missing
 from hpc_llm.errors import HpcLlmError, PlanError, ProfileError, RequestError
 from hpc_llm.planning.settings import read_setting
 from hpc_llm.site.cluster import load_cluster, parse_cluster

@@ -63,16 +63,22 @@ def experiment_of(run: RunRequest, logs: Path, models: Sequence[str] = ()) -> Ex
 
 def _source(text: str) -> str:
     """A source of data with its full path. Raises RequestError where nothing is there, with the command that may bring it."""
-    from hpc_llm.corpus.sources import SourceOfFile, full_source
+    from hpc_llm.corpus.sources import SourceOfFile, full_source, read_source
+    from hpc_llm.text.near_files import near_file
 
     try:
         return full_source(text)
     except RequestError as error:
-        way = way_to_dataset(text) if "no such file" in str(error) else ""
-        said = (
-            f"{error}".replace("--data ", f"data in {text.file}: ", 1) if isinstance(text, SourceOfFile) else f"{error}"
+        told = str(error)
+        way = way_to_dataset(text) if "no such file" in told else ""
+        near = (
+            near_file(os.path.abspath(os.path.expanduser(read_source(text).place)))
+            if told.endswith("no such file.")
+            else None
         )
-        raise RequestError(f"{said}{way}") from None
+        meant = f" Did you mean {near}?" if near and not way else ""
+        said = told.replace("--data ", f"data in {text.file}: ", 1) if isinstance(text, SourceOfFile) else told
+        raise RequestError(f"{said}{way}{meant}") from None
 
 
 def site_of(cluster: Cluster, logs: Path) -> Site:
@@ -101,17 +107,17 @@ def site_scheduler(cluster: Cluster) -> SchedulerFacts:
     return scheduler_here() if cluster.scheduler == "auto" else find_scheduler(cluster.scheduler)
 
 
-def batches(request: Request, places: Places, *, preview: bool) -> list[Batch]:
+def batches(request: Request, places: Places, *, preview: bool, unprepared: bool = False) -> list[Batch]:
     """Plan and render everything that was asked for: for each cluster one batch, or one for each script that its runs need.
 
     With `preview` and no run id a placeholder stands where the run id will be. What else is to be known is told once all is
-    planned.
+    planned. With `unprepared` they are made of data that nobody has prepared, to be checked and not to be run.
     """
     from hpc_llm.site.cluster import load_cluster
 
     _tell_templates(places.templates)
     clusters = list(dict.fromkeys(run.cluster for run in request.runs))
-    made = [_batches(load_cluster(name), request, places, preview) for name in clusters]
+    made = [_batches(load_cluster(name), request, places, preview, unprepared=unprepared) for name in clusters]
     for of_cluster_ in made:
         _tell_notices(of_cluster_, request.max_parallel)
     return [batch for of_cluster_ in made for batch in of_cluster_]
@@ -143,7 +149,9 @@ def elsewhere(request: Request, places: Places, name: str) -> Batch:
     return _batches(cluster, Request(values, request.sources), replace(places, run_id=None), preview=True)[0]
 
 
-def _batches(cluster: Cluster, request: Request, places: Places, preview: bool) -> list[Batch]:
+def _batches(
+    cluster: Cluster, request: Request, places: Places, preview: bool, *, unprepared: bool = False
+) -> list[Batch]:
     """The batches of one cluster."""
     from hpc_llm.job.batch import Ground, make_batches
     from hpc_llm.planning.tasks import carried_modules
@@ -155,7 +163,9 @@ def _batches(cluster: Cluster, request: Request, places: Places, preview: bool) 
     runs = [run for run in request.runs if run.cluster == cluster.name]
     with of_cluster(cluster.name, several=several_clusters):
         cluster, site = with_named_environment(cluster, os.environ), site_of(cluster, places.logs)
-    planned = _planned(runs, cluster, site, places.logs, several=len(request.runs) > 1, preview=preview)
+    planned = _planned(
+        runs, cluster, site, places.logs, several=len(request.runs) > 1, preview=preview, unprepared=unprepared
+    )
     ids = RunIds.of(places, cluster.name, planned, several=len(request.runs) > 1, preview=preview)
     with of_cluster(cluster.name, several=several_clusters):
         _check_parallel(request.max_parallel, site)
@@ -175,7 +185,14 @@ def _batches(cluster: Cluster, request: Request, places: Places, preview: bool) 
 
 
 def _planned(
-    runs: Sequence[RunRequest], cluster: Cluster, site: Site, logs: Path, *, several: bool, preview: bool
+    runs: Sequence[RunRequest],
+    cluster: Cluster,
+    site: Site,
+    logs: Path,
+    *,
+    several: bool,
+    preview: bool,
+    unprepared: bool = False,
 ) -> list[PlanWithOrigins]:
     """The plans of the runs of one cluster; a refusal names all runs that it holds for."""
     from hpc_llm.api.corpora import Corpora
@@ -190,10 +207,12 @@ def _planned(
     def planned_run(run: RunRequest) -> PlanWithOrigins:
         experiment = experiment_of(run, logs, cluster.models)
         check_twins(run, asked.setdefault(replace(experiment, method=methods[run.method].name), run))
-        corpus = corpora.find(experiment, cluster)
+        corpus, lack = corpora.find_or_lack(experiment, cluster)
         one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
         _check_secrets(one, preview)
         one = with_memory(with_first_size(check_start(one), cluster), cluster)
+        if lack is not None and not unprepared:
+            raise lack  # once all else is as it should be: nothing is prepared for what cannot run
         return replace(one, study=run.place) if run.place else one
 
     return each(runs, cluster.name, planned_run, several=several)

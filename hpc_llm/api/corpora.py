@@ -81,6 +81,15 @@ class Corpora:
                 self._told.add(run)
                 notice(f"--data: {run} is the folder of a run, and nothing in it is read as data")
 
+    def find_or_lack(
+        self, experiment: Experiment, cluster: Cluster
+    ) -> tuple[CorpusFacts | None, NotPreparedError | None]:
+        """What the data were prepared as, or the error that they were not. Raises as `find` where it is another one."""
+        try:
+            return self.find(experiment, cluster), None
+        except NotPreparedError as lack:
+            return None, lack
+
     def _check_rows(self, wanted: CorpusRequest) -> None:
         """Refuse rows that lack what is asked of them before a job waits for them; each source is looked at once."""
         from hpc_llm.corpus.columns import check_first_rows

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hpc_llm.api.batches import Places, experiment_of, site_of
 from hpc_llm.api.find import logs_folder
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from hpc_llm.site.cluster import Cluster
     from hpc_llm.site.hardware import Hardware
 
+Ground: TypeAlias = "tuple[Cluster, Site, str | None]"
+"""A cluster as it is judged, what planning knows of this machine, and that this machine stands in for it."""
+_THIS_MACHINE = "local"
+"""The profile that means the machine at which one sits."""
 _ALL = "all"
 _STEPS = 1000
 """Of a run whose epochs nobody can count yet."""
@@ -57,14 +61,12 @@ def estimates(request: Request, places: Places) -> list[Estimate]:
     is_survey = is_ranking(request)
     runs = _of_one_model(_expanded(request).runs, request)
     read_method = functools.cache(load_method)
-    grounds: dict[str, tuple[Cluster, Site] | HpcLlmError] = {}
+    grounds: dict[str, Ground | HpcLlmError] = {}
     found = []
     for run in runs:
         if run.cluster not in grounds:
             try:
-                cluster = _without_account(load_cluster(run.cluster))
-                site = site_of(cluster, places.logs)
-                grounds[run.cluster] = (as_it_is(cluster, site.hardware), site)
+                grounds[run.cluster] = _ground(_without_account(load_cluster(run.cluster)), places.logs)
             except HpcLlmError as error:
                 if not is_survey:
                     raise
@@ -76,6 +78,28 @@ def estimates(request: Request, places: Places) -> list[Estimate]:
                 raise
             found.append(_refused(run, str(error)))  # in a study beside what is estimated
     return sorted(found, key=_rank) if is_survey else found
+
+
+def _ground(profile: Cluster, logs: Path) -> Ground:
+    """The cluster as it is judged; where its profile leaves that to a machine that need not be this one, the sentence that says so."""
+    site = site_of(profile, logs)
+    cluster = as_it_is(profile, site.hardware)
+    if profile.gpu.vendor != "auto" or profile.name == _THIS_MACHINE:
+        return cluster, site, None
+    gpus = _counted_gpus(site.hardware)
+    memory = f"{(cluster.node.mem_gb or 0) * 1e9 / 2**30:.0f} GiB of memory"
+    told = (
+        f"the profile of cluster {profile.name} leaves GPU and memory to the machine that it runs on: this machine stands in for it, "
+        f"with {gpus} and {memory}. What holds there is told by the same command there"
+    )
+    return cluster, site, told
+
+
+def _counted_gpus(hardware: Hardware | None) -> str:
+    """The GPUs of this machine, in words."""
+    if hardware is None or not hardware.gpus:
+        return "no GPU"
+    return f"{hardware.gpus} x {hardware.gpu_model}"
 
 
 def _trains(run: RunRequest) -> bool:
@@ -135,19 +159,28 @@ def as_it_is(cluster: Cluster, hardware: Hardware | None) -> Cluster:
     return cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware), "node": node})
 
 
-def _one(
-    run: RunRequest, ground: tuple[Cluster, Site] | HpcLlmError, read_method: Callable[[str], Method], logs: Path
-) -> Estimate:
+def _one(run: RunRequest, ground: Ground | HpcLlmError, read_method: Callable[[str], Method], logs: Path) -> Estimate:
     from hpc_llm.api.calibrating import calibration_of
+    from hpc_llm.api.predicting import too_short
     from hpc_llm.estimating.estimate import estimate as of_plan
+    from hpc_llm.estimating.parts import Verdict
 
     if isinstance(ground, HpcLlmError):
         raise ground
-    (cluster, site), method = ground, read_method(run.method)
+    (cluster, site, stands_in), method = ground, read_method(run.method)
     planned, told = _plan(run, cluster, method, site, logs)
     found = of_plan(planned.plan, cluster, calibration_of(run.cluster), _again(planned, method, cluster))
-    name = run.place.name if run.place else None
-    return replace(found, run=name, notes=(*found.notes, *planned.notices, *told))
+    late = (
+        too_short(planned.plan, cluster, calibration_of(run.cluster))
+        if found.verdict is not Verdict.DOES_NOT_FIT
+        else None
+    )
+    return replace(
+        found,
+        run=run.place.name if run.place else None,
+        stands_in=stands_in,
+        notes=(*found.notes, *filter(None, (late,)), *planned.notices, *told),
+    )
 
 
 def _again(planned: PlanWithOrigins, method: Method, cluster: Cluster) -> Callable[[Plan], Plan] | None:

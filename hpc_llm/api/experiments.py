@@ -131,7 +131,7 @@ def submit(
         RequestError, PlanError: as `prepare`; nothing was submitted.
         SubmissionError: the scheduler refused, or did not answer.
     """
-    made = ready(*_asked(experiment, options, logs, templates, run_id), waits=False)
+    made = ready(*_asked(experiment, options, logs, templates, run_id), waits=False, force=force)
     check_fit(made, force=force)
-    check_sites(made, force=force)
+    check_sites(made, logs_folder(logs), force=force)
     return submitted(send(made, logs_folder(logs), chosen_ids=run_id is not None))

@@ -125,15 +125,13 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
     from hpc_llm.estimating.parts import Device
 
     node = at_partition(cluster, plan).node.mem_gb
-    if not isinstance(need, Device):
-        if (
-            plan.job.scheduler == "slurm"
-            and node is not None
-            and need.high <= node * 1e9
-            and cluster.request.memory != "omit"
-        ):
-            return f". A node has {node:g} GB: ask for them with --sbatch mem={-(-need.high // _GIB)}G"
-        return ""
+    if not isinstance(need, Device) and (
+        plan.job.scheduler == "slurm"
+        and node is not None
+        and need.high <= node * 1e9
+        and cluster.request.memory != "omit"
+    ):
+        return f". A node has {node:g} GB: ask for them with --sbatch mem={-(-need.high // _GIB)}G"
     step = first_that_fits(plan, cluster)
     return "" if step is None else f". The first step that fits: {step.flags} ({step.why})"
 

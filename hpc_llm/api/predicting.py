@@ -55,13 +55,14 @@ def tell_times(batches: Sequence[Batch]) -> None:
     for batch in batches:
         calibration = calibration_of(batch.cluster.name)
         for planned in batch.planned:
-            if sentence := _too_short(planned.plan, batch.cluster, calibration):
+            if sentence := too_short(planned.plan, batch.cluster, calibration):
                 told[sentence] = None
     for sentence in told:
         notice(sentence)
 
 
-def _too_short(plan: Plan, cluster: Cluster, calibration: Any) -> str | None:
+def too_short(plan: Plan, cluster: Cluster, calibration: Any) -> str | None:
+    """That the plan's time limit is expected to cut it off, as a sentence without its full stop; None where it is not."""
     from hpc_llm.api.searching import searches
     from hpc_llm.estimating.step_time import step_time
     from hpc_llm.planning.tasks import find

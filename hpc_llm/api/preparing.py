@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.batches import Places, batches
 from hpc_llm.api.corpora import NotPreparedError
-from hpc_llm.errors import RequestError, notice
+from hpc_llm.errors import HpcLlmError, Notice, RequestError, notice
 
 if TYPE_CHECKING:
+    from hpc_llm.api.handle import Run
     from hpc_llm.api.request import Request
     from hpc_llm.job.batch import Batch
     from hpc_llm.runs import RunStatus
@@ -17,21 +19,57 @@ if TYPE_CHECKING:
 OnUpdate = Callable[[list["RunStatus"]], None]
 
 
-def ready(request: Request, places: Places, *, waits: bool, on_update: OnUpdate | None = None) -> list[Batch]:
+def ready(
+    request: Request, places: Places, *, waits: bool, force: bool = False, on_update: OnUpdate | None = None
+) -> list[Batch]:
     """All batches of the request, its data prepared: on this machine at once, on a cluster where the caller `waits` anyway.
+
+    Nothing is prepared for a request that is wrong whatever its data hold. What is wrong only by them says that they were
+    prepared, and stay.
 
     Raises:
         RequestError, PlanError: as `batches`; also where the data have to be prepared by another request, or cannot be.
+        SubmissionError: a scheduler of the request is out of reach.
     """
     prepared: list[dict[str, Any]] = []
+    runs: list[Run] = []
     while True:
         try:
             return batches(request, places, preview=False)
         except NotPreparedError as missing:
             if missing.preparation in prepared or not _is_done_here(missing.preparation, request, waits=waits):
-                raise
+                raise _with(missing, runs) from None
+            if not prepared:
+                _check_all_else(request, places, force=force)
             prepared.append(missing.preparation)
-            _prepare(missing.preparation, places, on_update)
+            runs.append(_prepare(missing.preparation, places, on_update))
+        except HpcLlmError as error:
+            raise _with(error, runs) from None
+
+
+def _with(error: HpcLlmError, runs: list[Run]) -> HpcLlmError:
+    """The same error, which says what was done before anybody could know of it."""
+    if runs:
+        names = ", ".join(run.run_id for run in runs)
+        was = (
+            "the data were prepared for that and stay" if len(runs) == 1 else "all data were prepared for that and stay"
+        )
+        error.args = (f"{error} Nothing else was submitted; {was} ({names}): asked for again they are there.",)
+    return error
+
+
+def _check_all_else(request: Request, places: Places, *, force: bool) -> None:
+    """Everything that is looked at before runs are submitted, but for what their data hold. What is told is told again then."""
+    from hpc_llm.api.fit import check_fit
+    from hpc_llm.api.sending import check_sites, make_way_for
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Notice)
+        made = batches(request, places, preview=False, unprepared=True)
+        check_fit(made, force=force)
+        check_sites(made, places.logs, force=force)
+        if places.run_id is not None:
+            make_way_for(made, places.logs, chosen_ids=True)
 
 
 def _is_done_here(preparation: dict[str, Any], request: Request, *, waits: bool) -> bool:
@@ -45,7 +83,7 @@ def _is_done_here(preparation: dict[str, Any], request: Request, *, waits: bool)
     return waits or site_scheduler(load_cluster(name)).is_this_machine
 
 
-def _prepare(preparation: dict[str, Any], places: Places, on_update: OnUpdate | None) -> None:
+def _prepare(preparation: dict[str, Any], places: Places, on_update: OnUpdate | None) -> Run:
     from hpc_llm.api.handle import submitted, wait
     from hpc_llm.api.request import read_request
     from hpc_llm.api.sending import check_sites, send
@@ -53,12 +91,15 @@ def _prepare(preparation: dict[str, Any], places: Places, on_update: OnUpdate | 
 
     request = read_request(None, preparation, beside={})
     made = batches(request, Places(logs=places.logs, templates=places.templates), preview=False)
-    check_sites(made, force=False)
+    check_sites(made, places.logs)
     [run] = submitted(send(made, places.logs, chosen_ids=False))
     notice(f"the data are prepared first, by {run.run_id}")
     [status] = wait([run], on_update=on_update)
     if status.outcome != "COMPLETED":
+        why = f": {status.reason.rstrip('.')}." if status.reason else "."
         told = (
-            f"the data could not be prepared, and nothing else was submitted: `hpc-llm diagnose {run.run_id}` says why."
+            f"the data could not be prepared, and nothing else was submitted{why} The run that tried stays; "
+            f"`hpc-llm diagnose {run.run_id}` says what to do."
         )
         raise RequestError(for_runs_in(places.logs, told))
+    return run

@@ -117,6 +117,11 @@ def _place_of(text: str, logs: Path) -> Path:
     given = Path(os.path.abspath(os.path.expanduser(text)))
     place = given if (given / MANIFEST).is_file() else find_run(text, logs).root.absolute()
     if start_of(place) is None:
+        if is_run(place) and _has_saved(RunPaths(place)):
+            raise RequestError(
+                f"--resume {text}: {place} has kept checkpoints and holds no whole one any more: they were removed, as "
+                f"`hpc-llm clean --checkpoints` does.{_model_left(RunPaths(place))}"
+            )
         holds = (
             f"holds no whole checkpoint in {RunPaths(place).checkpoints.name}/"
             if place != given or is_run(place)
@@ -126,6 +131,25 @@ def _place_of(text: str, logs: Path) -> Path:
             f"--resume {text}: {place} {holds}. A run keeps them with --save-every N; `hpc-llm clean` lists what is kept."
         )
     return place
+
+
+def _has_saved(run: RunPaths) -> bool:
+    """Whether a run has kept checkpoints, by what it was asked and what it made."""
+    from hpc_llm.records.files import read_json
+    from hpc_llm.runs.progress import read_pace
+
+    planned = _plan_in(read_json(run.experiment) or {})
+    every, pace = planned.get("save_every"), read_pace(run.steps) if run.steps.is_file() else None
+    return isinstance(every, int) and every > 0 and pace is not None and (pace.step or 0) >= every
+
+
+def _model_left(run: RunPaths) -> str:
+    """What of its training can be gone on with in another way."""
+    from hpc_llm.records.models import is_whole_model
+
+    if is_whole_model(run.model) and (run.model / "config.json").is_file():
+        return f" Its model is there: --model {quote(str(run.model))} trains from its weights as a new run."
+    return " Submit it again without --resume."
 
 
 def _damage(checkpoint: Path) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.room import check_room
 from hpc_llm.api.sweep import of_cluster
-from hpc_llm.errors import PlanError, SubmissionError, notice
+from hpc_llm.errors import PlanError, SubmissionError, counted, notice
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from hpc_llm.schedulers import NewRun, Submission
 
 
-def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunPaths]:
+OnSent = Callable[[Sequence["RunPaths"]], None]
+"""Told of runs as soon as a scheduler has them: what comes after them may fail."""
+
+
+def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool, on_sent: OnSent | None = None) -> list[RunPaths]:
     """Make the run folders of a request and hand its scripts to the scheduler.
 
     All folders are there, with the intent to submit them, before the scheduler is asked for the first. What a scheduler
@@ -26,17 +30,15 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     """
     from hpc_llm.planning.tasks import carried_modules
     from hpc_llm.records.run import RunPaths
-    from hpc_llm.runs import make_way
     from hpc_llm.runs.caches import note_readers
     from hpc_llm.runs.wanted import reserved
     from hpc_llm.schedulers import code_snapshot
     from hpc_llm.schedulers.scheduler import find
 
     check_room(batches, logs)
-    schedulers = {batch.planned[0].plan.job.scheduler for batch in batches}
-    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, schedulers=schedulers)
+    schedulers = make_way_for(batches, logs, chosen_ids=chosen_ids)
     if any(find(name).is_this_machine for name in schedulers):
-        _tell_neighbours()
+        _tell_neighbours(logs)
     _tell_who_can_rename(logs)
     for batch in batches:
         code_snapshot(logs, also=carried_modules([planned.plan for planned in batch.planned]))
@@ -48,7 +50,16 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> list[RunP
     ]
     note_readers((experiment for experiment, _, _ in wanted), logs, Path.home())
     with reserved(wanted):
-        return _send_all(logs, clusters, submissions, new, several=len(batches) > 1)
+        return _send_all(logs, clusters, submissions, new, on_sent or (lambda runs: None), several=len(batches) > 1)
+
+
+def make_way_for(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> set[str]:
+    """Clear what stands where the runs are to be made; the names of their schedulers. Raises RequestError where it has to stay."""
+    from hpc_llm.runs import make_way
+
+    schedulers = {batch.planned[0].plan.job.scheduler for batch in batches}
+    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, schedulers=schedulers)
+    return schedulers
 
 
 def _send_all(
@@ -56,6 +67,7 @@ def _send_all(
     clusters: Sequence[str],
     submissions: Sequence[Submission],
     new: Sequence[Sequence[NewRun]],
+    on_sent: OnSent,
     *,
     several: bool,
 ) -> list[RunPaths]:
@@ -67,22 +79,25 @@ def _send_all(
         try:
             with of_cluster(clusters[number], several=several):
                 _ask(submission, runs, new[number][0].script)
+            on_sent(runs)
         except BaseException:
             for later, its_runs in list(zip(submissions, groups, strict=True))[number + 1 :]:
                 take_back(its_runs, later.array, later.uuid)
             if number:
                 sent = [run.run_id for earlier in groups[:number] for run in earlier]
-                notice(f"{len(sent)} runs were submitted before that: {', '.join(sent)}")
+                were = "was" if len(sent) == 1 else "were"
+                notice(f"{counted(len(sent), 'run')} {were} submitted before that: {', '.join(sent)}")
             raise
     return [run for runs in groups for run in runs]
 
 
-def _tell_neighbours() -> None:
-    """Runs of this machine share its GPUs, cores and memory, and no scheduler keeps them apart."""
+def _tell_neighbours(logs: Path) -> None:
+    """Runs of this machine share its GPUs, cores and memory, and no scheduler keeps them apart; those of other folders say where."""
     from hpc_llm.schedulers.local.marks import living
 
-    names = living().run_names()
-    if names:
+    folders = living().run_folders()
+    if folders:
+        names = [one.name if one.parent == logs.absolute() else f"{one.name} (in {one.parent})" for one in folders]
         others = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         are = "are" if len(names) > 1 else "is"
         notice(
@@ -91,8 +106,12 @@ def _tell_neighbours() -> None:
         )
 
 
-def check_sites(batches: Sequence[Batch], *, force: bool = False, dry_run: bool = False) -> None:
-    """`check_site` for each batch that asks a site for something else than those before."""
+def check_sites(batches: Sequence[Batch], logs: Path, *, force: bool = False, dry_run: bool = False) -> None:
+    """`check_site` for each batch that asks a site for something else than those before.
+
+    Where runs go to several schedulers each is looked at before the first gets anything: of one alone its own command says
+    what is wrong, and then nothing is queued either.
+    """
     from dataclasses import replace
 
     asked: set[tuple[str, str]] = set()
@@ -102,6 +121,19 @@ def check_sites(batches: Sequence[Batch], *, force: bool = False, dry_run: bool 
         if wanted not in asked:
             check_site(batch, force=force, dry_run=dry_run)
         asked.add(wanted)
+    clusters = {batch.planned[0].plan.job.scheduler: batch.cluster.name for batch in batches}
+    if len(clusters) > 1 and not dry_run:
+        _check_reach(clusters, logs)
+
+
+def _check_reach(clusters: Mapping[str, str], logs: Path) -> None:
+    """Raise SubmissionError where one of the schedulers, each with the cluster that is meant, takes nothing from here."""
+    from hpc_llm.schedulers.scheduler import find
+
+    for name, cluster in clusters.items():
+        why = find(name).out_of_reach(logs)
+        if why:
+            raise SubmissionError(f"cluster {cluster}: {why} Nothing was submitted, to no cluster.")
 
 
 def _tell_who_can_rename(logs: Path) -> None:

@@ -32,7 +32,7 @@ DATA_ERROR = Cause(
             ("DataFileError: ", "DataRequestError: "),
             r"\bData(?:File|Request)Error: [^\n]{1,200}",
             confidence=0.97,
-            remedy="do with the file what the message in the evidence says, then submit again as before: no setting is wrong",
+            remedy="do what the message in the evidence says, with the file or with the setting that it names, then submit again",
         ),
         sign(*BAD_TEXT, where=reads_data, confidence=0.85),
         sign(

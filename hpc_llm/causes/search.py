@@ -20,6 +20,7 @@ from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.causes.tracebacks import exceptions_in
+from hpc_llm.errors import OURS
 
 SHARED = (
     b"rror", b"emory", b"exit", b" not ", b"odule", b"illed", b" code ", b" file", b"oss ", b"xce", b"ermin", b"n't ", b"(): ",
@@ -88,6 +89,8 @@ class Found:
 
 SHOWN = 400
 """Characters of an evidence line."""
+_SHOWN_OF_OURS = 2000
+"""The same of a line with an error of ours, which ends in what is to be done."""
 CUT = "…"
 """Stands where a line goes on."""
 
@@ -186,7 +189,7 @@ def _says(cause: Cause, one: Sign) -> tuple[int, int, float]:
 def _found(text: bytes, start: int, position: int, cause: Cause, one: Sign, details: Mapping[str, str]) -> Found:
     end = text.find(b"\n", position)
     line = text[start : end if end >= 0 else len(text)]
-    shown_from = max(0, position - start - SHOWN // 2) if len(line) > SHOWN else 0
+    shown_from = max(0, position - start - SHOWN // 2) if len(line) > SHOWN and OURS.encode() not in line else 0
     rank = details.get("rank")
     return Found(
         cause=cause,
@@ -200,8 +203,9 @@ def _found(text: bytes, start: int, position: int, cause: Cause, one: Sign, deta
 
 def _part(line: bytes, begin: int) -> str:
     """So much of a line from there on as is kept, with a mark at each end where more of it is."""
-    text = line[begin : begin + SHOWN].decode("utf-8", "replace").strip()
-    return f"{CUT if begin else ''}{text}{CUT if begin + SHOWN < len(line.rstrip()) else ''}"
+    most = _SHOWN_OF_OURS if OURS.encode() in line else SHOWN
+    text = line[begin : begin + most].decode("utf-8", "replace").strip()
+    return f"{CUT if begin else ''}{text}{CUT if begin + most < len(line.rstrip()) else ''}"
 
 
 def rank_of(line: bytes) -> int | None:

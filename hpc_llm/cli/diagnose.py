@@ -11,6 +11,7 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import print_facts, print_json, terminal_width, with_logs
+from hpc_llm.errors import OURS
 from hpc_llm.text.secrecy import redacted
 from hpc_llm.text.tables import wrapped
 
@@ -130,7 +131,17 @@ def _as_json(cause: Cause) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    """The text in some lines; that of an error of ours whole, as it ends in what is to be done."""
+    return text if len(text) <= _SHOWN or OURS in text else text[: _SHOWN - 1] + "…"
+
+
+def _retry(diagnosis: Diagnosis) -> str:
+    """Whether the very same is worth another try; what was kept is gone on with, which is something else."""
+    if diagnosis.cause.id == "none":
+        return ""
+    if diagnosis.retry:
+        return "yes"
+    return "no: begun anew it ends so again; to go on is another thing" if "kept_step" in diagnosis.details else "no"
 
 
 def _show(diagnosis: Diagnosis) -> None:
@@ -143,7 +154,7 @@ def _show(diagnosis: Diagnosis) -> None:
             ("evidence", [f"{_place(e)}: {_cut(e.text)}" for e in diagnosis.evidence]),
             ("chain", " -> ".join(diagnosis.chain) if len(diagnosis.chain) > 1 else ""),
             ("do", with_logs(diagnosis.remedy).splitlines()),
-            ("retry as is", "" if diagnosis.cause.id == "none" else "yes" if diagnosis.retry else "no"),
+            ("retry as is", _retry(diagnosis)),
             ("runs in it", [_of_run(one) for one in diagnosis.runs] or diagnosis.several),
         ]
     )

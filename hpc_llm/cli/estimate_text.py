@@ -53,8 +53,8 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
         yield f"fewest GPUs for this batch: {estimate.fewest_gpus}"
     if estimate.time:
         yield ""
-        yield from time_lines(estimate.time)
-    for note in (*estimate.notes, *memory.notes):
+        yield from time_lines(estimate.time, can_run=estimate.verdict.value != "does_not_fit")
+    for note in estimate.all_notes:
         yield from _wrapped(f"note: {note}")
     yield f"verdict: {estimate.verdict_words}"
 
@@ -105,12 +105,21 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     yield from table([[row[column] for column in said] for row in rows], [headers[column] for column in said], _WIDTH)
     if any(one.time for one in kept):
         yield from _wrapped("GiB: of each GPU; host: GiB of each node; GPU-h: GPU-hours for a billion tokens")
-    refused: dict[str, list[str]] = {}
-    for one in found:
-        if one.refused:
-            refused.setdefault(one.refused, []).append(f"{one.cluster} {one.run or one.method}")
-    for why, names in refused.items():
-        yield from _wrapped(f"not {', '.join(names)}: {why}")
+    yield from _by_reason("no time of", [(one, one.untimed) for one in kept])
+    stand_ins = dict.fromkeys(one.stands_in for one in kept if one.stands_in)
+    for sentence in stand_ins:
+        yield from _wrapped(sentence)
+    yield from _by_reason("not", [(one, one.refused) for one in found])
+
+
+def _by_reason(what: str, reasons: Sequence[tuple[Estimate, str | None]]) -> Iterator[str]:
+    """One sentence a reason, which names all runs that it holds for."""
+    runs: dict[str, list[str]] = {}
+    for one, why in reasons:
+        if why:
+            runs.setdefault(why, []).append(f"{one.cluster} {one.run or one.method}")
+    for why, names in runs.items():
+        yield from _wrapped(f"{what} {', '.join(names)}: {why}")
 
 
 def _row(one: Estimate) -> list[str]:

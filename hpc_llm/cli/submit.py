@@ -51,22 +51,25 @@ def submit(
     from hpc_llm.api.sending import check_sites, send
 
     found = (
-        batches_of(options, preview=True) if dry_run else _ready(options, waits=wait, quiet=as_json)
+        batches_of(options, preview=True) if dry_run else _ready(options, waits=wait, force=force, quiet=as_json)
     )  # all are planned and checked before the first is sent
     is_study = sum(len(batch.planned) for batch in found) > 1 and found[0].planned[0].study is not None
     for batch in found:
         if dry_run and not is_study:
             tell_arguments(batch)
     check_fit(found, force=force)
-    check_sites(found, force=force, dry_run=dry_run)
+    check_sites(found, options.logs, force=force, dry_run=dry_run)
     if dry_run:
         _print_scripts(found, as_json, is_study, options.logs)
         return 0
-    runs = send(found, options.logs, chosen_ids=options.run_id is not None)
-    if not as_json:
-        names = [f"  {one.study.name}" if one.study else "" for batch in found for one in batch.planned]
-        for run, name in zip(runs, names, strict=True):
-            typer.echo(f"{run.run_id}  {_job_id(run)}{one_line(name)}")
+    runs: list[RunPaths] = []
+    try:
+        send(found, options.logs, chosen_ids=options.run_id is not None, on_sent=runs.extend)
+    finally:  # what a scheduler has is named, whatever becomes of the rest
+        if not as_json:
+            _print_runs(runs, found)
+        elif len(runs) < sum(len(batch.planned) for batch in found):
+            print_json({"runs": [_document(run, None) for run in runs]})
     statuses = _waited(runs, quiet=as_json) if wait else None
     if as_json:
         print_json({"runs": [_document(run, statuses and statuses[i]) for i, run in enumerate(runs)]})
@@ -75,13 +78,20 @@ def submit(
     return 0 if all(s.is_as_expected for s in statuses) else NOT_COMPLETED
 
 
-def _ready(options: RunOptions, *, waits: bool, quiet: bool) -> list[Batch]:
+def _ready(options: RunOptions, *, waits: bool, force: bool, quiet: bool) -> list[Batch]:
     """All batches of the request, its data prepared where this command may do that."""
     from hpc_llm.api.preparing import ready
     from hpc_llm.cli.progress import following
 
     with following(quiet=quiet) as show:
-        return ready(*asked(options), waits=waits, on_update=show)
+        return ready(*asked(options), waits=waits, force=force, on_update=show)
+
+
+def _print_runs(runs: list[RunPaths], batches: list[Batch]) -> None:
+    """A line for each run that was submitted: the first of those that were planned."""
+    names = [f"  {one.study.name}" if one.study else "" for batch in batches for one in batch.planned]
+    for run, name in zip(runs, names, strict=False):
+        typer.echo(f"{run.run_id}  {_job_id(run)}{one_line(name)}")
 
 
 def _previews(batch: Batch, logs: Path) -> list[dict[str, Any]]:

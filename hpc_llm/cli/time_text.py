@@ -34,8 +34,8 @@ _WORDS = {
 }
 
 
-def time_lines(time: StepTime) -> Iterator[str]:
-    """What is known of a run's time."""
+def time_lines(time: StepTime, *, can_run: bool = True) -> Iterator[str]:
+    """What is known of a run's time; of one that cannot be no time limit is advised."""
     low, high = time.interval
     yield f"time: {seconds(time.step_time_s)} a step ({seconds(low)} to {seconds(high)}), {time.tokens_per_second:.0f} tokens/s"
     terms = sorted(time.terms.items(), key=lambda one: -one[1])
@@ -54,7 +54,9 @@ def time_lines(time: StepTime) -> Iterator[str]:
     run = f"{what} {clock(time.run_time_s)} ({clock(shortest)} to {clock(longest)}), {_hours(time.gpu_hours)} GPU-hours{cost}"
     yield from textwrap.wrap(run, _WIDTH, initial_indent="  ", subsequent_indent="  ")
     first = f"  to the first step {seconds(time.time_to_first_step_s)}"
-    if time.is_over_limit:
+    if not can_run:
+        yield first
+    elif time.is_over_limit:
         yield f"{first}; the longest time limit there: {clock(time.proposed_time_s)}; a run"
         yield "  may need more: with --save-every it keeps what --resume goes on from"
     else:

@@ -37,6 +37,7 @@ _LIMIT_REACHED = (
 )
 _OF_AN_ENGINE = "The GPU's memory ran out: the model's weights and the cache of what it has read do not fit into the part that the program may use."
 _HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
+_SIGNALLED_EARLY = "The signal that the job had asked for told it that its time limit was near, and ended it while there was time to save."
 _ENDED_BY_SIGNAL = (
     "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "
     "launcher."
@@ -171,6 +172,8 @@ def explained(
 
 
 def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
+    if verdict.cause.id == "walltime" and "signalled_after_s" in details:
+        return _SIGNALLED_EARLY
     if verdict.cause.id == "device_oom" and is_filled_by_others(details):
         return _HELD_BY_OTHERS
     if verdict.cause.id == "device_oom" and not verdict.is_guess and (details.get("engine") or _is_of_engine(verdict)):

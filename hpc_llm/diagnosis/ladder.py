@@ -68,6 +68,21 @@ def alternatives(plan: Plan) -> Iterator[Rung]:
             yield Rung(_flags(plan, changed), ", ".join((*whys, batch)), changed)
 
 
+def kept_on_gpus(plan: Plan) -> Iterator[Rung]:
+    """What trains the same with less of the host's memory, where an offload fills it: the same without, or split over all ranks."""
+    parts = letters_of(plan).split("+")
+    if "o" not in parts or not plan.parallel.gpus_per_node:
+        return
+    rest = [part for part in parts[1:] if part != "o"] if parts[0] in _STAGES else [p for p in parts if p != "o"]
+    stages = dict.fromkeys(stage for stage in (parts[0], "z3") if stage in _STAGES)
+    for stage in stages:
+        for letters in dict.fromkeys((_spelled(stage, rest), _spelled(stage, [*(p for p in rest if p != "r"), "r"]))):
+            recompute = "r" in letters.split("+")
+            changed = plan.changed(letters=letters, method=letters, recompute=recompute)
+            more = ", and recompute activations" if recompute and not plan.model.recompute else ""
+            yield Rung(_flags(plan, changed), f"nothing is kept on the host{more}", changed)
+
+
 def _ways(plan: Plan) -> Iterator[tuple[str, str, bool, tuple[str, ...]]]:
     """Letters, the one that is added where that is all, whether activations are recomputed, and what each change is."""
     has_r = plan.model.recompute

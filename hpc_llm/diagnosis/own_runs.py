@@ -84,7 +84,7 @@ def _with_way_on(found: Look) -> Diagnosis:
         return made
     submit = "hpc-llm submit" if (read_json(found.run.experiment) or {}).get("asked") else "hpc-llm submit …"
     way = f"it kept what it had trained: go on behind step {kept[-1].step} with `{submit} --resume {found.run.run_id}`"
-    return replace(made, remedy=f"{way}\n{made.remedy}")
+    return replace(made, remedy=f"{way}\n{made.remedy}", details={**made.details, "kept_step": str(kept[-1].step)})
 
 
 def _explained(found: Look) -> Diagnosis:
@@ -169,9 +169,14 @@ def _facts(found: Look) -> dict[str, str]:
         facts["node"] = node
     if python := job_python(found.run):
         facts["python"] = python
+    left = found.records.exit
+    if left is not None and left.was_signalled_early and left.elapsed_s is not None:
+        facts["signalled_after_s"] = f"{left.elapsed_s:.0f}"
     pace = read_pace(found.run.steps, found.records.plan) if found.records.has_steps else None
     if pace and pace.step:
         facts["steps_made"] = str(pace.step)
+        if pace.before:
+            facts["steps_before"] = str(pace.before)
         began = _began(found)
         if pace.step_time_s and pace.ended_at and began is not None and pace.ended_at >= began:
             facts |= {"step_time_s": f"{pace.step_time_s:.6g}", "steps_ended_s": f"{pace.ended_at - began:.3f}"}

@@ -17,6 +17,7 @@ from hpc_llm.diagnosis.elsewhere import in_general, where_it_infers
 from hpc_llm.diagnosis.exceptions import python_exception
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
+from hpc_llm.diagnosis.more_time import limits, same_gpu, walltime
 from hpc_llm.diagnosis.packages import mismatched, missing
 from hpc_llm.diagnosis.suffices import first_that_fits
 from hpc_llm.errors import counted
@@ -24,15 +25,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
 from hpc_llm.planning.recipe import frozen_by, learning_rate
 from hpc_llm.planning.settings import parse_value
-from hpc_llm.records.metrics import MIN_MEASURED_STEPS, has_bf16
-from hpc_llm.site.slurm_time import format_time
-
-_MARGIN = 1.15
-"""Steps are not all as fast as the last ones."""
-_SHORT_S = 600
-"""Seconds within which a job may not have come to its first step though nothing was wrong."""
-_ROUND_S = 600
-"""Seconds to which advised times are rounded up."""
+from hpc_llm.records.metrics import has_bf16
 
 
 def device_oom(case: Case) -> list[str]:
@@ -143,84 +136,6 @@ def _less_offload(case: Case) -> list[str]:
     return lines
 
 
-def walltime(case: Case) -> list[str]:
-    """The time that its own steps say, as far as a partition allows it; else the steps that fit."""
-    plan, made, pace, spent = (
-        case.plan,
-        *(case.facts.get(name) for name in ("steps_made", "step_time_s", "steps_ended_s")),
-    )
-    if not made and plan.job.time_s is not None and plan.job.time_s < _SHORT_S:
-        had = f"it had {format_time(plan.job.time_s)}, and made no step: imports, model and ranks take minutes to start"
-        return [f"--time {format_time(_SHORT_S)}  ({had})"]
-    if not made:
-        return [
-            "it made no step: look for what it waited for (the last lines of its output) before asking for more time"
-        ]
-    if pace is None or spent is None:
-        return (
-            [f"--steps {made}  (so many were made; {plan.workload.steps} were planned)"]
-            if _is_enough(plan, int(made))
-            else []
-        )
-    per_step, start_up = float(pace), max(float(spent) - int(made) * float(pace), 0.0)
-    needed = _rounded(start_up + plan.workload.steps * per_step * _MARGIN)
-    told = f"{plan.workload.steps} steps of {per_step:.3g} s, of which it made {made}"
-    if plan.job.time_s is not None and needed <= plan.job.time_s:
-        had = f"its steps say that {format_time(needed)} are enough, and it had {format_time(plan.job.time_s)}"
-        return [f"{had}: look for what it waited for (the last lines of its output) before asking for more time"]
-    lines = _more_time(case, needed, told)
-    limit = plan.job.time_s or (max(_limits(case).values(), default=None))
-    if limit is not None:
-        fitting = min(int((limit / _MARGIN - start_up) / per_step), plan.workload.steps - 1) if per_step else 0
-        if _is_enough(plan, fitting):
-            lines.append(
-                f"--steps {_round_down(fitting)}  (they fit into {format_time(limit)}; {plan.workload.steps} were planned)"
-            )
-    return lines or [f"it needs about {format_time(needed)}: {told}. Fewer steps, or faster ones, is for you to decide"]
-
-
-def _more_time(case: Case, needed: int, told: str) -> list[str]:
-    plan, limits = case.plan, _limits(case)
-    here = limits.get(plan.job.partition or "", max(limits.values(), default=None))
-    if here is None or needed <= here:
-        return [f"--time {format_time(needed)}  ({told})"]
-    longer = [name for name, limit in limits.items() if limit >= needed and _same_gpu(case, name)]
-    if longer:
-        return [
-            f"--partition {longer[0]} --time {format_time(needed)}  ({told}; {plan.job.partition} allows {format_time(here)})"
-        ]
-    longest = max(limits.values())
-    return [
-        f"no partition allows the {format_time(needed)} that it needs ({told}): the longest is {format_time(longest)}"
-    ]
-
-
-def _limits(case: Case) -> dict[str, int]:
-    if case.cluster is None or not takes_options(case.plan):
-        return {}
-    return {partition.name: partition.max_time_s for partition in case.cluster.partitions}
-
-
-def _same_gpu(case: Case, name: str) -> bool:
-    cluster = case.cluster
-    return cluster is not None and cluster.gpu_of(cluster.partition(name)) == cluster.gpu_of(case.partition)
-
-
-def _is_enough(plan: Plan, steps: int) -> bool:
-    """Whether so many steps can be planned: some of them have to be measured."""
-    return plan.workload.warmup_steps + MIN_MEASURED_STEPS <= steps < plan.workload.steps
-
-
-def _rounded(seconds: float) -> int:
-    return max(math.ceil(seconds / _ROUND_S), 1) * _ROUND_S
-
-
-def _round_down(steps: int) -> int:
-    """Two digits are enough: 4831 steps become 4800."""
-    unit: int = 10 ** max(len(str(steps)) - 2, 0)
-    return steps // unit * unit
-
-
 def gpu_missing(case: Case) -> list[str]:
     plan, node = case.plan, case.facts.get("node")
     ranks, gpus = counted(plan.parallel.tasks_per_node, "rank"), counted(plan.parallel.gpus_per_node, "GPU")
@@ -264,8 +179,8 @@ def _numbers(case: Case) -> list[str]:
 
 def preempted(case: Case) -> list[str]:
     lines = ["submit it again as it is: nothing is wrong with it"]
-    others = [name for name in _limits(case) if "preempt" not in name and _same_gpu(case, name)]
-    fitting = [name for name in others if (case.plan.job.time_s or 0) <= _limits(case)[name]]
+    others = [name for name in limits(case) if "preempt" not in name and same_gpu(case, name)]
+    fitting = [name for name in others if (case.plan.job.time_s or 0) <= limits(case)[name]]
     if case.plan.job.partition and "preempt" in case.plan.job.partition and fitting:
         lines.append(f"--partition {fitting[0]}  (nobody is preempted there, as far as its name tells)")
     return lines

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from hpc_llm.diagnosis.ladder import Rung, alternatives, rungs
+from hpc_llm.diagnosis.ladder import Rung, alternatives, kept_on_gpus, rungs
 from hpc_llm.diagnosis.replanned import replanned
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.estimating.memory import at_partition, memory_of
@@ -27,7 +27,7 @@ def first_that_fits(plan: Plan, cluster: Cluster) -> Rung | None:
 
     None where there is none, or nothing is known. Its plan is the one that its flags make.
     """
-    found = list(_fitting(plan, alternatives(plan), cluster))
+    found = list(_fitting(plan, (*alternatives(plan), *kept_on_gpus(plan)), cluster))
     if found:
         return _priced(plan, min(found, key=lambda one: _cost(one, cluster)), cluster)
     return next((_priced(plan, one, cluster) for one in _fitting(plan, rungs(plan), cluster)), None)

@@ -52,7 +52,7 @@ def estimate(
         largest_micro_batch=largest_micro_batch(plan, there, sizes, again),
         fewest_gpus=fewest_gpus(plan, there, sizes, _most_nodes(cluster, plan), again) if has_gpu else None,
         time=time,
-        notes=() if time else (f"no time is given: {unknown_because(plan) or _NO_LIMIT}",),
+        untimed=None if time else unknown_because(plan) or _NO_LIMIT,
     )
 
 

@@ -134,7 +134,18 @@ class Estimate:
     """Its name in the study that it is of."""
     refused: str | None = None
     """Why there can be no such run."""
+    untimed: str | None = None
+    """Why no time is given, a clause."""
+    stands_in: str | None = None
+    """That this machine is what was judged by, as the profile leaves it to the machine that it runs on."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """All that is to be told beside the figures."""
+        of_time = f"no time is given: {self.untimed}" if self.untimed else None
+        of_memory = self.memory.notes if self.memory else ()
+        return (*filter(None, (self.stands_in, of_time)), *self.notes, *of_memory)
 
     @property
     def verdict(self) -> Verdict:

@@ -105,7 +105,11 @@ def unknown_because(plan: Plan) -> str | None:
     if not plan.parallel.gpus_per_node:
         return "steps on a CPU are not timed beforehand"
     if not plan.gpu.peak_flops:
-        return f"no peak of {plan.gpu.model or 'the GPU'} is known at {plan.model.precision}"
+        precision = plan.model.precision
+        return (
+            f"no peak of {plan.gpu.model or 'the GPU'} is known at {precision}: gpu.peak_tflops in the profile of cluster "
+            f"{plan.cluster} gives it, in TFLOP/s ({{{precision}: NUMBER}})"
+        )
     try:
         work = work_of(plan)
     except RequestError as error:

@@ -71,5 +71,5 @@ def _require(tracker: Tracker) -> None:
     missing = [module for module in tracker.modules if find_spec(module) is None]
     if missing:
         raise HpcLlmError(
-            f"{tracker.title} needs {' and '.join(missing)}, not installed here: python -m pip install '.[{tracker.install}]'"
+            f"{tracker.title} needs {' and '.join(missing)}, not installed here: python -m pip install {tracker.install}"
         )

@@ -64,7 +64,7 @@ class Tracker:
     modules: tuple[str, ...]
     """That must be importable here."""
     install: str
-    """What `pip install` has to be given for them."""
+    """The packages that `pip install` has to be given for them, from wherever it is called."""
     connect: Callable[[Target], AbstractContextManager[Send]]
     """Opens the target, whose folder may not be there yet.
 

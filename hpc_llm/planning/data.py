@@ -29,6 +29,10 @@ _READING: dict[str, Any] = {
 """What a request may say of how data are read, and what stands where it says nothing."""
 
 
+_UNCOUNTED = 10**9
+"""Steps of the epochs of data that are not prepared yet: whatever is asked of fewer is not refused for its number."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Feed:
     """What a run is fed."""
@@ -37,6 +41,8 @@ class Feed:
     """Those of the plan's workload that say so."""
     rows: int | None
     """Sequences of one epoch; None where they never come again, or nobody has counted them."""
+    is_counted: bool = True
+    """Whether steps that follow from epochs are known."""
 
 
 def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | None:
@@ -54,23 +60,25 @@ def wanted_corpus(experiment: Experiment, cluster: Cluster) -> CorpusRequest | N
 
 
 def choose_feed(said: Said, batch: BatchShape, corpus: CorpusFacts | None, draft: Draft) -> Feed:
-    """The data, and how they fill the sequences. Raises RequestError or PlanError where they do not."""
+    """The data, and how they fill the sequences; of data that nobody has prepared yet there is no `corpus`.
+
+    Raises RequestError or PlanError where they do not.
+    """
     data = list(said.experiment.data)
     if not data:
         refuse_for_synthetic(draft)
     floor, why = (None, "not known") if data else (LOSS_FLOOR_NATS, "computed: the entropy of the synthetic tokens")
+    why_fit = "default" if data else "not set: synthetic tokens are as long as needed"
     fields: dict[str, Any] = {
         "data": draft.put("data", data, said("data")[1] if data else "default: synthetic tokens"),
         "loss_floor_nats": draft.put("loss_floor_nats", floor, why),
         "corpus": draft.put("corpus", corpus and str(corpus.folder), _where_and_how(corpus)),
         **reading(draft),
-        "too_long": draft.put(
-            "too_long", corpus and REFUSE, "default" if corpus else "not set: synthetic tokens are as long as needed"
-        ),
+        "too_long": draft.put("too_long", REFUSE if data else None, why_fit),
         "packing": _packing(corpus, draft),
     }
     if corpus is None:
-        return Feed(fields=fields, rows=None)
+        return Feed(fields=fields, rows=None, is_counted=not data)
     from hpc_llm.corpus.sources import refuse_without_training
 
     refuse_without_training(data, corpus.splits)
@@ -190,6 +198,12 @@ def choose_steps(
         raise RequestError("both steps and epochs are given: keep one of them, the other follows from it.")
     if isinstance(epochs, bool) or not math.isfinite(epochs) or epochs <= 0:
         raise RequestError(f"epochs is {epochs}, it must be above 0.")
+    if rows is None and said.experiment.data:
+        return int(
+            draft.computed(
+                "steps", _UNCOUNTED, f"computed: {epochs:g} epochs ({source}) of data that nobody has counted"
+            )
+        )
     if rows is None:
         raise RequestError(
             f"epochs is {epochs:g}, and synthetic tokens have no end: name data with --data SOURCE, or give --steps in place of --epochs."

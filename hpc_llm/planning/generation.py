@@ -115,6 +115,8 @@ def _prompts(said: Said, corpus: CorpusFacts | None, draft: Draft) -> _Prompts:
         "corpus": draft.put("corpus", corpus and str(corpus.folder), "computed: where the data were prepared"),
         **reading(draft),
     }
+    if corpus is None and data:
+        return _unprepared(fields, draft)
     if corpus is None:
         if draft.settings.of("split"):
             raise RequestError(
@@ -126,12 +128,26 @@ def _prompts(said: Said, corpus: CorpusFacts | None, draft: Draft) -> _Prompts:
     return _of_corpus(corpus, fields, draft)
 
 
+def _unprepared(fields: dict[str, Any], draft: Draft) -> _Prompts:
+    """Of data that nobody has prepared yet: what is wrong however many prompts there are, and however long, is told by these."""
+    split = _split(draft.put("split", None, "not known before the data are prepared"), draft)
+    length = draft.put("prompt_tokens", None, "not known before the data are prepared")
+    if length is not None:
+        _whole(draft, "prompt_tokens", length)
+    return _Prompts(fields={**fields, "prompt_tokens": length, "split": split}, count=None, longest=length or 1)
+
+
+def _split(name: Any, draft: Draft) -> Any:
+    """The name, once it is that of a split or nobody gives one."""
+    if name is not None and name not in SPLITS:
+        raise RequestError(unknown_name("split", str(name), SPLITS, where=draft.settings.said("split")))
+    return name
+
+
 def _of_corpus(corpus: CorpusFacts, fields: dict[str, Any], draft: Draft) -> _Prompts:
     is_there = VALIDATION in corpus.splits
     why = "default: what is held out" if is_there else "default: nothing of the data is held out"
-    split = draft.put("split", VALIDATION if is_there else TRAIN, why)
-    if split not in SPLITS:
-        raise RequestError(unknown_name("split", str(split), SPLITS, where=draft.settings.said("split")))
+    split = str(_split(draft.put("split", VALIDATION if is_there else TRAIN, why), draft))
     facts = corpus.split(split)
     if corpus.is_text:
         length = _whole(

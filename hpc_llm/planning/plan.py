@@ -31,7 +31,6 @@ from hpc_llm.planning.optimizer_choice import high_rate, suited_optimizer
 from hpc_llm.planning.parts import (
     BatchShape,
     EngineSetup,
-    ExpectedGpu,
     Inference,
     JobRequest,
     Lora,
@@ -57,7 +56,7 @@ from hpc_llm.planning.recipe import (
     frozen_by,
     learning_rate,
 )
-from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources
+from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources, expected_gpu
 from hpc_llm.planning.search import check_asked, settle_search
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.sharing import check_sharing, check_task
@@ -98,7 +97,8 @@ def plan(
     """Decide everything about one run.
 
     `sources` says where each field of the experiment came from (`--steps`, `FILE.yaml`); a field that is not in it was
-    set by the caller. `corpus` is what its data were prepared as. Raises PlanError or RequestError when the site, its GPU or
+    set by the caller. `corpus` is what its data were prepared as; where there are data and no corpus, what
+    is wrong whatever they hold is refused, and the plan is none that could be run. Raises PlanError or RequestError when the site, its GPU or
     the method cannot do it.
     """
     said = Said(experiment, sources or {})
@@ -142,7 +142,7 @@ def plan(
         optimizer=optimizer,
         engine=engine,
         job=_job(ask, partition_name, time_s, _job_name(task, model, method), draft),
-        gpu=_gpu(cluster, gpu, parallel, model, draft),
+        gpu=expected_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(
         plan=decided, origins=draft.origins, notices=tuple(draft.notices), asked=experiment.said_fields()
@@ -373,20 +373,6 @@ def _job_name(task: tasks.TaskKind, model: ModelSetup, method: Method) -> str:
     """What the job is called where nobody names it."""
     of_model = model.name.rstrip("/").rsplit("/", 1)[-1]
     return f"{of_model}-{task.name if task.is_on_host else method.name}"
-
-
-def _gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSetup, draft: Draft) -> ExpectedGpu:
-    on_gpu = bool(parallel.gpus_per_node)
-    expected = draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
-    tflops = gpu.peak_tflops.get(model.precision) if on_gpu else None
-    peak = draft.put("peak_flops", tflops and tflops * 1e12, f"cluster {cluster.name}: gpu.peak_tflops")
-    if peak is not None and (isinstance(peak, bool) or not isinstance(peak, (int, float)) or peak <= 0):
-        raise RequestError(f"{draft.settings.said('peak_flops')}={peak!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
-    several = on_gpu and parallel.nodes > 1
-    network = draft.put(
-        "expected_network", cluster.nccl_network if several else None, f"cluster {cluster.name}: nccl_network"
-    )
-    return ExpectedGpu(model=expected, peak_flops=peak, network=network)
 
 
 def renamed(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:

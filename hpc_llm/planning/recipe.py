@@ -117,13 +117,18 @@ def check_readable(model: str) -> None:
         )
 
 
-def check_length(model: str, found: Checkpoint | None, sequence_length: int) -> None:
-    """Raise PlanError where a sequence is longer than the model takes."""
+def check_length(
+    model: str,
+    found: Checkpoint | None,
+    sequence_length: int,
+    said: str = "sequence_length",
+    way: str = "--sequence-length",
+) -> None:
+    """Raise PlanError where a sequence is longer than the model takes; `said` is what asks for it, and `way` the option."""
     longest = longest_of(model, found)
     if longest is not None and sequence_length > longest:
         raise PlanError(
-            f"sequence_length {sequence_length}: model {model} takes {longest} tokens at most. "
-            "Ask for less with --sequence-length."
+            f"{said} {sequence_length}: model {model} takes {longest} tokens at most. Ask for less with {way}."
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hpc_llm.errors import PlanError, counted, unknown_name
+from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
 from hpc_llm.planning.limits import place_of
-from hpc_llm.planning.parts import Parallel
+from hpc_llm.planning.parts import ExpectedGpu, ModelSetup, Parallel
 from hpc_llm.planning.sharing import check_ranks
 from hpc_llm.planning.vllm import is_asked as is_vllm
+from hpc_llm.records import metrics
 from hpc_llm.site.cluster import Cluster, Gpu, Partition
 from hpc_llm.site.launchers import find_launcher
 
@@ -143,3 +144,30 @@ def _check_gpus(gpus: int, per_node: int, gpu: Gpu, cluster: Cluster, where: str
         raise PlanError(
             f"0 GPUs per node: every job on {where} asks for a GPU. Choose --gpus-per-node {_span(1, per_node)}."
         )
+
+
+def expected_gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSetup, draft: Draft) -> ExpectedGpu:
+    """The GPU and the network on which the run is to be, with the peak by which it is judged."""
+    on_gpu = bool(parallel.gpus_per_node)
+    expected = draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
+    peak = (
+        draft.put("peak_flops", *_peak(cluster, gpu, model.precision))
+        if on_gpu
+        else draft.put("peak_flops", None, "not set: no GPU")
+    )
+    if peak is not None and (isinstance(peak, bool) or not isinstance(peak, (int, float)) or peak <= 0):
+        raise RequestError(f"{draft.settings.said('peak_flops')}={peak!r}: FLOP/s of one GPU are needed, e.g. 312e12.")
+    several = on_gpu and parallel.nodes > 1
+    network = draft.put(
+        "expected_network", cluster.nccl_network if several else None, f"cluster {cluster.name}: nccl_network"
+    )
+    return ExpectedGpu(model=expected, peak_flops=peak, network=network)
+
+
+def _peak(cluster: Cluster, gpu: Gpu, precision: str) -> tuple[float | None, str]:
+    """What the profile says, else the table of what the makers do, by any name of the GPU; and where it is from."""
+    tflops = gpu.peak_tflops.get(precision)  # type: ignore[call-overload]
+    known = metrics.peak_flops(gpu.model or "", precision) if tflops is None else None
+    if known is not None:
+        return known, f"the maker's data sheet of {gpu.model}"
+    return tflops and tflops * 1e12, f"cluster {cluster.name}: gpu.peak_tflops"

@@ -50,7 +50,9 @@ def settle_search(
     _check(workload, draft)
     lengths = _lengths(said, batch.sequence_length, longest_of(model, found))
     for length in lengths:
-        check_length(model, found, length)
+        check_length(
+            model, found, length, "over, sequence_length", f"--over sequence-length=…,{longest_of(model, found)}"
+        )
     origin = said("over")[1] if lengths else "not set: one search, at sequence_length"
     kept, why = _kept(workload, batch, groups, said, draft)
     if lengths:

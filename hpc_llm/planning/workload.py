@@ -49,6 +49,11 @@ def choose_workload(
             f"{metrics.MIN_MEASURED_STEPS} steps must be measured, or the run is invalid. Ask for more: {more}."
         )
     save_every, keep = _keeping(said, draft)
+    if save_every is not None and feed.is_counted and save_every > steps:
+        draft.notices.append(
+            f"save_every is {save_every} and the steps are {steps}: a checkpoint is kept behind the last one alone, and where a signal "
+            "asks for it"
+        )
     own = {one.name: draft.put(short_name(one), default_of(one), "default") for one in own_fields(kind)}
     usual = FALLBACKS["warmup_steps"] + metrics.MIN_MEASURED_STEPS
     _tell_short_warmup(steps, warmup, asked_for(usual, said, feed.rows, batch, draft), draft)

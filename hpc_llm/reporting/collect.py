@@ -58,6 +58,11 @@ ASSUMABLE = (*_TEXTS, "nodes", "world_size", "micro_batch_size", "gradient_accum
 """What may be said of logs that do not say it: what tells runs apart, never what was measured."""
 
 
+RAN = "ran."
+"""Begins the names of what was not planned: the software, and what was done otherwise. A run that lacks one did not come to tell."""
+_NOTHING = "none"
+
+
 @dataclass(kw_only=True)
 class ReportedRun:
     """One run and what stands behind its numbers. A foreign log has no plan, script or result."""
@@ -116,12 +121,10 @@ class ReportedRun:
     def _ran(self) -> dict[str, Any]:
         """What was not planned and still makes another measurement: the software, what ran fused, and what was done otherwise."""
         versions = _mapping(self.result.get("versions"))
-        ran: dict[str, Any] = {f"ran.{name}": value for name, value in sorted(versions.items()) if value is not None}
-        if fused := _items(self.result.get("fused")):
-            ran["ran.fused"] = " ".join(sorted(map(str, fused)))
+        ran: dict[str, Any] = {f"{RAN}{name}": value for name, value in sorted(versions.items()) if value is not None}
+        ran[f"{RAN}fused"] = " ".join(sorted(map(str, _items(self.result.get("fused"))))) or _NOTHING
         said = (str(one).partition(":")[0] for one in _items(self.result.get("adaptations")))
-        if changed := sorted(one for one in said if not _BESIDE.search(one)):
-            ran["ran.adaptations"] = "; ".join(changed)
+        ran[f"{RAN}adaptations"] = "; ".join(sorted(one for one in said if not _BESIDE.search(one))) or _NOTHING
         return ran
 
     @property

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from hpc_llm.parsing import COLUMNS, UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
-from hpc_llm.reporting.collect import ReportedRun
+from hpc_llm.reporting.collect import RAN, ReportedRun
+from hpc_llm.reporting.labels import numbered, shown_value
 from hpc_llm.reporting.metric import METRICS, OF_EQUAL_STEPS, Metric
 from hpc_llm.reporting.statistics import estimate
 from hpc_llm.reporting.table import Cells, Table, number_of
@@ -42,7 +43,6 @@ _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
 """What else logs without a plan say of their settings."""
 _MOST_SETTINGS_SHOWN = 3
-_LONGEST_VALUE = 60
 NOT_OVER = "NOT_OVER"
 """Stands for the outcome of a run that has none yet; it has not failed."""
 
@@ -55,6 +55,7 @@ def run_table(runs: Sequence[ReportedRun]) -> Table:
     table = as_numbers(Table(COLUMNS, [run.row.to_dict() for run in runs]))
     table.add("outcome", map(_outcome, runs))
     table.add("configuration", _configurations(table, runs))
+    table.add("data", (repr(run.plan.get("data") or None) if run.plan else None for run in runs))
     settings = [run.settings for run in runs]
     table.add("plan", (_fingerprint(one, sorted(one)) if one else "" for one in settings))
     _tell_plans_apart(table, runs)
@@ -104,7 +105,17 @@ def compare(table: Table) -> Table:
     that only some of them have, and `outcome_reason`.
     """
     usable = table.where(lambda row: row["outcome"] != Outcome.INVALID.value and row["format"] != UNKNOWN_FORMAT)
-    columns = [*_KEPT, "name", "runs", *_figure_columns(), "steps", "outcome_reason", "members", "known_in_part"]
+    columns = [
+        *_KEPT,
+        "data",
+        "name",
+        "runs",
+        *_figure_columns(),
+        "steps",
+        "outcome_reason",
+        "members",
+        "known_in_part",
+    ]
     compared = Table(columns, [_combined(group) for group in _groups(usable)])
     order = ["kind", "model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
     keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome"]
@@ -135,6 +146,7 @@ def _key(index: int, run: Cells) -> Hashable:
 def _combined(group: Table) -> Cells:
     first = group.first
     row: Cells = {name: first[name] for name in _KEPT}
+    row["data"] = first["data"]
     row["name"] = first["source"] if first["run_id"] is None else first["run_id"]
     row |= {"runs": len(group), "members": tuple(group.rows)}
     for metric in METRICS:
@@ -163,19 +175,44 @@ def _figures(values: list[float], metric: Metric) -> dict[str, Any]:
 def best(section: Table) -> dict[str, set[int]]:
     """Metric name -> numbers of the rows that are the best of `section`; empty where there is nothing to compare.
 
-    Only completed rows count; what is equal in the digits shown is equally good. Losses count only where all of them ran equally many steps.
+    Only completed rows count, among those that were fed the same data; what is equal in the digits shown is equally good, and of
+    repeats none is best whose interval reaches into that of the next. Losses count only where all of them ran equally many steps.
     """
     done = section.where(lambda row: row["outcome"] == Outcome.COMPLETED.value)
-    steps = set(done.column("steps"))
     marks: dict[str, set[int]] = {}
-    for metric in METRICS:
-        values = {number: row[metric.name] for number, row in done.items() if row[metric.name] is not None}
-        if metric in OF_EQUAL_STEPS and (None in steps or len(steps) > 1):
-            continue
-        if len(values) > 1 and metric.better:
-            top = metric.text((max if metric.better == "high" else min)(values.values()))
-            marks[metric.name] = {number for number, value in values.items() if metric.text(value) == top}
-    return marks
+    for data in dict.fromkeys(done.column("data")):
+        rows = done.only(number for number, row in done.items() if row["data"] == data)
+        steps = set(rows.column("steps"))
+        for metric in METRICS:
+            if metric.better and not (metric in OF_EQUAL_STEPS and (None in steps or len(steps) > 1)):
+                marks.setdefault(metric.name, set()).update(_best_of(rows, metric))
+    return {name: rows for name, rows in marks.items() if rows}
+
+
+def _best_of(rows: Table, metric: Metric) -> set[int]:
+    known = {number: row[metric.name] for number, row in rows.items() if row[metric.name] is not None}
+    if len(known) < 2:
+        return set()
+    top = (max if metric.better == "high" else min)(known.values())
+    found = {number for number, value in known.items() if metric.text(value) == metric.text(top)}
+    others = known.keys() - found
+    is_clear = all(
+        abs(known[one] - known[other]) > _half(rows[one], metric) + _half(rows[other], metric)
+        for one in found
+        for other in others
+    )
+    return found if is_clear else set()
+
+
+def _half(row: Cells, metric: Metric) -> float:
+    """Half the width of the interval, 0 where one run tells none."""
+    return row.get(metric.interval) or 0.0 if metric.of_repeats == "mean" else 0.0
+
+
+def has_several_data(section: Table) -> bool:
+    """Whether not all completed rows were fed the same, so that each of them has a best of its own."""
+    done = section.where(lambda row: row["outcome"] == Outcome.COMPLETED.value)
+    return len(set(done.column("data"))) > 1
 
 
 def _missing(value: object) -> bool:
@@ -214,11 +251,25 @@ def _configurations(table: Table, runs: Sequence[ReportedRun]) -> list[str]:
 
 
 def _deviations(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What each of these has other than most, setting by setting."""
+    """What each of these has other than most, setting by setting; different ones that read alike are numbered."""
     differing = _differing(settings)
-    usual = {name: _usual([repr(one.get(name)) for one in settings]) for name in differing}
-    apart = ([name for name in differing if repr(one.get(name)) != usual[name]] for one in settings)
-    return [_label(one, sorted(names, key=_follows)) for one, names in zip(settings, apart, strict=True)]
+    usual = {name: _usual([repr(one.get(name)) for one in settings if _is_known(one, name)]) for name in differing}
+    apart = [[n for n in differing if _is_known(one, n) and repr(one.get(n)) != usual[n]] for one in settings]
+    labels = [_label(one, sorted(names, key=_follows)) for one, names in zip(settings, apart, strict=True)]
+    exact = [repr([(name, one.get(name)) for name in names]) for one, names in zip(settings, apart, strict=True)]
+    alike: dict[str, list[str]] = {}
+    for label, one in zip(labels, exact, strict=True):
+        members = alike.setdefault(label, [])
+        members += [one] if one not in members else []
+    return [
+        label if len(alike[label]) == 1 else numbered(label, alike[label].index(one) + 1)
+        for label, one in zip(labels, exact, strict=True)
+    ]
+
+
+def _is_known(setting: Mapping[str, Any], name: str) -> bool:
+    """Whether a run says it: of software that a run did not come to tell of nobody knows that it is another."""
+    return not name.startswith(RAN) or setting.get(name) is not None
 
 
 def _usual(values: Sequence[str]) -> str | None:
@@ -243,11 +294,11 @@ def _alike(table: Table) -> dict[Hashable, list[int]]:
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     names = dict.fromkeys(name for one in settings for name in one)
-    return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
+    return [name for name in names if len({repr(one.get(name)) for one in settings if _is_known(one, name)}) > 1]
 
 
 def _label(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
-    parts = [f"{name.rsplit('.', 1)[-1]}={_value(setting.get(name))}" for name in differing]
+    parts = [f"{name.rsplit('.', 1)[-1]}={shown_value(setting.get(name))}" for name in differing]
     more = len(parts) - _MOST_SETTINGS_SHOWN
     if more > 0:
         parts = [*parts[:_MOST_SETTINGS_SHOWN], f"and {more} more ({_fingerprint(setting, differing)[:4]})"]
@@ -260,9 +311,3 @@ def _fingerprint(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
 
     text = repr([(name, setting.get(name)) for name in differing])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _value(value: object) -> str:
-    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
-        return f"{value[: _LONGEST_VALUE - 1]}…"
-    return "unset" if value is None else f"{value:g}".replace("e+0", "e") if isinstance(value, float) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from hpc_llm.errors import counted
@@ -11,6 +12,7 @@ from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import count, figure, text
 from hpc_llm.reporting.figure import GPUS, STRONG, Figure, is_wide, panel_of, panels_of, point_of, runs_of
 from hpc_llm.reporting.files import gpus, method
+from hpc_llm.reporting.labels import apart, with_short_names
 from hpc_llm.reporting.metric import PEAK_ALLOCATED, TOKENS_PER_GPU
 from hpc_llm.reporting.profile_figures import profiles
 from hpc_llm.reporting.report import Report
@@ -35,8 +37,9 @@ def figures(report: Report) -> list[Figure]:
             found += [rates(section), memory(section), weak_scaling(report, section)]
         found.append(loss(report, section))
     over_all = (strong_scaling(report), utilization(report), profiles(report), tries(report), frontier(report))
-    drawn = (*found, *run_figures(report), *over_all)
-    return [each for each in drawn if each is not None]
+    drawn = [each for each in (*found, *run_figures(report), *over_all) if each is not None]
+    methods = apart(method_names(drawn))
+    return [replace(each, records=with_short_names(each.records, methods)) for each in drawn]
 
 
 def method_names(drawn: Sequence[Figure]) -> list[str]:

@@ -194,7 +194,7 @@
   };
   const CONFIG = {
     font: FONT, background: null, view: { stroke: "var(--line)" }, axis: AXIS,
-    legend: { labelColor: "var(--text)", titleColor: "var(--muted)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 220, symbolSize: 80 },
+    legend: { labelColor: "var(--text)", titleColor: "var(--muted)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 330, symbolSize: 80 },
     rule: { color: "var(--text)" },
   };
   const MOST_NAMED = 16; // of more, nobody could tell lines or points apart by a legend
@@ -230,7 +230,7 @@
   const LAYERS = {
     rates(figure, methods, columns, records) {
       const x = { field: "x", type: "quantitative", title: figure.x, ...rateScale(figure, "x") };
-      const y = { field: "name", type: "nominal", title: null, sort: { field: "x", op: "max", order: "descending" }, axis: { grid: true, labelLimit: 190 } };
+      const y = { field: "name", type: "nominal", title: null, sort: { field: "x", op: "max", order: "descending" }, axis: { grid: true, labelLimit: 330 } };
       const intervals = { mark: { type: "rule", strokeWidth: 2, clip: true }, transform: [{ filter: "isValid(datum.low)" }], encoding: { y, x: { ...x, field: "low" }, x2: { field: "high" } } };
       return [
         ...(records.some((r) => r.low !== null) ? [intervals] : []),
@@ -264,7 +264,7 @@
       return [{
         mark: { type: "bar", stroke: "var(--line)", strokeWidth: 0.5 },
         encoding: {
-          y: { field: "name", type: "nominal", title: null, sort: null, axis: { labelLimit: 190 } },
+          y: { field: "name", type: "nominal", title: null, sort: null, axis: { labelLimit: 330 } },
           x: { field: "x", type: "quantitative", title: figure.x, scale: { domain: [0, 100] } }, order: { field: "order" },
           color: { field: "kind", type: "nominal", title: "Part of the step", sort: null, scale: { domain: kinds, range }, legend: { orient: "top" } },
           tooltip: tips("name:Run", "method:Method", "kind:Part", "x:%"),
@@ -275,7 +275,7 @@
       return [{
         mark: { type: "bar" },
         encoding: {
-          y: { field: "name", type: "nominal", title: null, sort: null, axis: { labelLimit: 190 } },
+          y: { field: "name", type: "nominal", title: null, sort: null, axis: { labelLimit: 330 } },
           x: { field: "x", type: "quantitative", title: figure.x, stack: null, scale: { zero: true } },
           ...methodChannels(methods, columns, { legend: false }), tooltip: tips("name:Run", "method:Method", "x:Value"),
         },
@@ -321,9 +321,9 @@
     const methods = data.methods.filter((name) => records.some((r) => r.method === name));
     const fitting = Math.max(1, Math.floor(width / PANEL[figure.kind]));
     const across = Math.ceil(panels.length / Math.ceil(panels.length / fitting));
-    const axes = BARS.has(figure.kind) ? Math.min(200, 25 + 7 * Math.max(...records.map((r) => r.name.length))) : 65;
+    const axes = BARS.has(figure.kind) ? 25 + 7.5 * Math.max(...records.map((r) => r.name.length)) : 65;
     const panelWidth = Math.min(620, Math.max(110, Math.floor((width - 10) / across) - axes));
-    const legendColumns = Math.max(1, Math.min(methods.length, Math.floor((width - 60) / (30 + 8 * Math.max(...methods.map((m) => Math.min(m.length, 26)))))));
+    const legendColumns = Math.max(1, Math.min(methods.length, Math.floor((width - 60) / (30 + 8 * Math.max(...methods.map((m) => m.length))))));
     return {
       $schema: "https://vega.github.io/schema/vega-lite/v6.json",
       description: `${figure.title}. ${figure.caption}`,

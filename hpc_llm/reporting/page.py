@@ -20,7 +20,7 @@ from hpc_llm.records.files import write_output
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.baseline import Change
 from hpc_llm.reporting.bundle import vega_bundle
-from hpc_llm.reporting.comparison import NOT_OVER, best, count, figure, text
+from hpc_llm.reporting.comparison import NOT_OVER, best, count, figure, has_several_data, text
 from hpc_llm.reporting.endings import cause_title, endings
 from hpc_llm.reporting.figure import ALL_MODELS, CURVES, Figure
 from hpc_llm.reporting.figures import figures, method_names
@@ -131,6 +131,7 @@ def _section(report: Report, section: Section, drawn: Sequence[Figure]) -> dict[
         "title": section.title,
         "is_mixed": section.is_mixed,
         "metrics": metrics,
+        "has_several_data": has_several_data(section.rows),
         "has_repeats": any(row["runs"] > 1 for row in section.rows),
         "columns": [(name, "low" if name == "GPUs" else "text") for name in identity_columns(section)],
         "rows": [_row(report, row, index, metrics, marks, found) for index, row in section.rows.items()],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hpc_llm.records.files import replacing
 from hpc_llm.records.run import file_name_part
 from hpc_llm.reporting.figure import ALL_MODELS, Figure
 from hpc_llm.reporting.figures import figures, method_names
+from hpc_llm.reporting.labels import shortened
 from hpc_llm.reporting.profiles import KINDS
 from hpc_llm.reporting.report import Report
 
@@ -23,7 +25,14 @@ _ACROSS = 3
 _MOST_NAMED = 16
 """Lines or points of more names than these have no legend: nobody could tell them apart by it."""
 _DPI = 150
-_LONGEST_LABEL = 40
+_POINTS = 9
+"""Size of the letters."""
+_BESIDE = 6 * _POINTS
+"""Points that stand beside a name in a legend: the line, and the space to the next."""
+_HINTED = 1.15
+"""Letters that are drawn on few dots are wider by so much."""
+_PLOT = 2.4
+"""Inches that the names beside an axis leave of a panel."""
 _BARS = ("rates", "profile", "bars")
 """Kinds with a line of text for each run, or row, which no two panels have in common."""
 
@@ -68,7 +77,7 @@ def _matplotlib() -> Any:
 def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], path: Path) -> list[Path]:
     matplotlib = _matplotlib()
     # Names come from logs, so no mathematics in them; text stays text, and two reports of the same runs are equal bytes.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "hpc-llm", "text.parse_math": False, "font.size": 9}
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "hpc-llm", "text.parse_math": False, "font.size": _POINTS}
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # whoever imported it may have read anybody's
         matplotlib.rcParams.update(settings)
@@ -94,22 +103,21 @@ def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> An
 
     across = min(_ACROSS, len(figure.panels))
     down = -(-len(figure.panels) // across)
-    canvas = Canvas(figsize=(max(4.5, 3.6 * across), _height(figure) * down + 0.8), layout="constrained")
+    canvas = Canvas(figsize=(max(4.5, _width(figure, across)), _height(figure) * down + 0.8), layout="constrained")
     axes = list(canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind not in _BARS).flat)
     for ax in axes[len(figure.panels) :]:
         ax.remove()
     for panel, ax in zip(figure.panels, axes, strict=False):
         _DRAW[figure.kind](ax, figure, [r for r in figure.records if r["panel"] == panel], styles)
-        ax.set_title(panel, fontsize=9, loc="left", fontweight="bold")
+        ax.set_title(shortened(panel), fontsize=9, loc="left", fontweight="bold")
         ax.set_xlabel(figure.x_title)
         ax.set_ylabel(figure.y_title)
         ax.tick_params(labelbottom=True, labelleft=True)
         ax.grid(alpha=0.3, linewidth=0.6)
-    canvas.suptitle(title, fontsize=10, x=0.01, ha="left")
-    names = {r["method"] for r in figure.records}
+    canvas.suptitle(_wrapped(canvas, title), fontsize=10, x=0.01, ha="left")
     if figure.kind == "profile":
         canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
-    elif figure.kind not in ("rates", "bars") and len(names) <= _MOST_NAMED:
+    elif _has_legend(figure):
         _legend(canvas, figure, styles)
     return canvas
 
@@ -130,7 +138,40 @@ def _legend(canvas: Any, figure: Figure, styles: Mapping[str, dict[str, Any]]) -
         figure.kind, {"marker": ""}
     )
     lines = [Line2D([], [], label=name, **{**styles[name], **hidden}) for name in shown]
-    canvas.legend(handles=lines, loc="outside lower left", ncols=min(6, len(shown)), frameon=False, handlelength=3)
+    canvas.legend(handles=lines, loc="outside lower left", ncols=_columns(canvas, shown), frameon=False, handlelength=3)
+
+
+def _columns(canvas: Any, names: Sequence[str]) -> int:
+    """So many names side by side that none of them is cut at the edge."""
+    return max(1, min(6, len(names), int(canvas.get_figwidth() * 72 / (_widest(names) + _BESIDE))))
+
+
+def _widest(names: Sequence[str]) -> float:
+    """Points that the widest of the names takes."""
+    from matplotlib.textpath import TextPath
+
+    widths = (TextPath((0, 0), name, size=_POINTS).get_extents().width for name in names if name.strip())
+    return _HINTED * max(widths, default=0.0)
+
+
+def _width(figure: Figure, across: int) -> float:
+    """Of the whole, inches: names beside an axis leave enough of the panel, and one in a legend is not cut."""
+    if figure.kind in _BARS:
+        return across * max(3.6, _PLOT + _widest([r["name"] for r in figure.records]) / 72)
+    in_legend = {r["method"] for r in figure.records} if _has_legend(figure) else set()
+    return max(3.6 * across, (_widest(sorted(in_legend)) + _BESIDE) / 72)
+
+
+def _has_legend(figure: Figure) -> bool:
+    return figure.kind not in _BARS and len({r["method"] for r in figure.records}) <= _MOST_NAMED
+
+
+def _wrapped(canvas: Any, title: str) -> str:
+    """A title in as many lines as it takes."""
+    if not title:
+        return title
+    letter = (_widest([title]) or 1) / len(title) * (_POINTS + 1.5) / _POINTS
+    return "\n".join(textwrap.wrap(title, max(int(canvas.get_figwidth() * 72 / letter), 10))) or title
 
 
 def _rates(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
@@ -139,7 +180,7 @@ def _rates(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mappi
         style = styles[r["method"]]
         half = None if r["low"] is None else [[r["x"] - r["low"]], [r["high"] - r["x"]]]
         ax.errorbar(r["x"], place, xerr=half, color=style["color"], marker=style["marker"], ecolor="black", capsize=3)
-    ax.set_yticks(range(len(ordered)), [_label(r["name"]) for r in ordered])
+    ax.set_yticks(range(len(ordered)), [r["name"] for r in ordered])
     ax.margins(y=0.1)
     _rate_axis(ax, "x", figure)
 
@@ -147,16 +188,11 @@ def _rates(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mappi
 def _bars(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
     for place, r in enumerate(records):
         ax.barh(place, r["x"], height=0.7, color=styles[r["method"]]["color"])
-    ax.set_yticks(range(len(records)), [_label(r["name"]) for r in records], fontsize=7)
+    ax.set_yticks(range(len(records)), [r["name"] for r in records], fontsize=7)
     ax.set_xlim(0, 1.05 * max(r["x"] for r in figure.records) or 1)
     most = max(sum(r["panel"] == panel for r in figure.records) for panel in figure.panels)
     ax.set_ylim(most - 0.4, -0.6)  # bars of all panels are equally thick
     ax.set_axisbelow(True)
-
-
-def _label(name: str) -> str:
-    """A name of a run as it stands beside an axis, of which it would leave nothing if it were long."""
-    return name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}…"
 
 
 def _memory(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:

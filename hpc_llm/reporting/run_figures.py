@@ -92,5 +92,4 @@ def _name(report: Report, row: Cells) -> str:
     """As its study calls it, else its method."""
     names = {report.runs[member].row.study_run for member in row["members"]}
     [name] = names if len(names) == 1 else [None]
-    said = ", ".join(filter(None, (method(row), text(row["configuration"]))))
-    return one_line(name or said)[:60]
+    return one_line(name or method(row))

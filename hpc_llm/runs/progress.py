@@ -166,6 +166,8 @@ class Pace:
     """Mean over the measured steps, or of all where none was measured."""
     ended_at: float | None
     """Unix time at which the last step ended."""
+    before: int = 0
+    """Steps of the training that others had made, from whose checkpoint it went on."""
 
 
 def read_pace(steps: Path, plan: Mapping[str, Any] | None = None) -> Pace | None:
@@ -174,7 +176,7 @@ def read_pace(steps: Path, plan: Mapping[str, Any] | None = None) -> Pace | None
     if found.last is None:
         return None
     seconds = None if found.contradiction else metrics.mean(found.measured or found.warm)
-    return Pace(found.last, seconds, found.ended_at)
+    return Pace(found.last, seconds, found.ended_at, max((found.first or 1) - 1, 0))
 
 
 def _tokens_of(row: Mapping[str, Any]) -> float | None:

@@ -21,6 +21,10 @@ TOLD_TO_STOP = "SIGTERM"
 """What the worker records as the type of an error when it obeys the signal."""
 
 
+_NEAR_THE_END = "USR1"
+"""What ends a script only where the request asked for it, which gives a reason: before the limit, to have time to save."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExitRecord:
     """exit.json: what the job script wrote on its way out."""
@@ -48,6 +52,11 @@ class ExitRecord:
         if self.started_at is None or self.ended_at is None or self.ended_at < self.started_at:
             return None
         return round(self.ended_at - self.started_at, 3)
+
+    @property
+    def was_signalled_early(self) -> bool:
+        """Whether what ended it is the signal that the request asked for, which comes before the limit."""
+        return self.signal == _NEAR_THE_END and bool(self.reason)
 
     @property
     def hit_time_limit(self) -> bool:

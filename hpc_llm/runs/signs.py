@@ -32,8 +32,6 @@ _STOP_CAUSES = {
 _KILLED = {137: ("host_oom", 41), 139: ("segfault", 60), 135: ("bus_error", 60), 134: ("segfault", 40)}
 """Exit codes of a script whose program was ended by a signal, with the precedence of this evidence."""
 _NUMBERS = {one.name: one.value for one in signal.Signals}
-_NEAR_THE_END = "USR1"
-"""What ends a script only where the request asked for it, which gives a reason: before the limit, to have time to save."""
 _ASKED_TO_END = frozenset(("TERM", "INT", "HUP", "QUIT"))
 _CANCELLED = "cancelled, and nothing in its folder says by whom"
 """`hpc-llm cancel JOBID` of another folder of runs leaves no mark there either, as scancel does not."""
@@ -203,7 +201,7 @@ def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Ite
         yield _stated("cancelled", "exit.json", "cancelled with hpc-llm cancel", confidence=0.97)
     code, named = left.exit_code, f"SIG{left.signal}" if left.signal else None
     if named is not None:
-        if left.signal == _NEAR_THE_END and left.reason:
+        if left.was_signalled_early and left.reason:
             yield _stated("walltime", "exit.json", left.reason, confidence=0.95)
         elif job is None and left.hit_time_limit:
             reason = left.reason or f"ended by {named} at its time limit"

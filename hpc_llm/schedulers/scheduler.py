@@ -44,6 +44,13 @@ class Scheduler(SchedulerFacts):
         """Whether this machine is where jobs are submitted to it, so that what a profile names should be here."""
         return self.is_here()
 
+    def out_of_reach(self, logs: Path) -> str | None:
+        """Why it would take nothing from here whose folder lies in `logs`, in whole sentences; None where nothing tells.
+
+        It is asked where a request has runs for other schedulers too, before the first is handed over.
+        """
+        return None
+
     def objections(self, plan: Plan, cluster: Cluster) -> Iterator[str]:
         """Why the job does not belong here or could never start, one sentence each; it may be asked for that."""
         yield from ()

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import yaml
 
 from hpc_llm.errors import ProfileError
+from hpc_llm.text.near_files import missing_file
 
 LARGEST_BYTES = 1 << 20
 """Of one text; the longest profile that comes with hpc-llm has 4 kB."""
@@ -205,6 +206,7 @@ class _Part:
         self.is_open = is_open
 
 
+_SUFFIXES = (".yaml", ".yml")
 _NOUNS: dict[type, str] = {list: "a list", str: "text"}
 
 
@@ -212,6 +214,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ProfileError where it cannot be read, or as `parse_yaml` does."""
     try:
         text = _read(path).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ProfileError(f"{path}: {missing_file(path, _SUFFIXES)}") from None
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

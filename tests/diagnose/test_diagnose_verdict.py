@@ -11,7 +11,8 @@ from tiny_plans import make_plan
 from hpc_llm.diagnosis import Diagnosis, diagnose_files, jobs_under
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.ladder import rungs
-from hpc_llm.diagnosis.remedies import device_oom, host_oom, walltime
+from hpc_llm.diagnosis.more_time import walltime
+from hpc_llm.diagnosis.remedies import device_oom, host_oom
 
 Diagnose = Callable[[str], Diagnosis]
 

@@ -21,6 +21,7 @@ from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis
 from hpc_llm.diagnosis.elsewhere import in_other_words
 from hpc_llm.diagnosis.ladder import letters_of, rungs, states_bytes
+from hpc_llm.diagnosis.more_time import walltime
 from hpc_llm.diagnosis.packages import mismatched, missing
 from hpc_llm.diagnosis.remedies import (
     BY_PLAN,
@@ -28,7 +29,6 @@ from hpc_llm.diagnosis.remedies import (
     filled,
     host_oom,
     page_locked,
-    walltime,
     without_what_it_has,
 )
 from hpc_llm.parsing import parse_stream

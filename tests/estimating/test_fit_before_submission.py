@@ -27,6 +27,11 @@ THIRTEEN: dict[str, Any] = {
 """Full training on eight A100 of 40 GB."""
 
 
+ONE_PROCESS: dict[str, Any] = {
+    "launch": {"single_node": "python", "multi_node": "torchrun", "allowed": ["python", "torchrun"]}
+}
+
+
 def changed(**changes: Any) -> Cluster:
     """Delta with another node, or without partitions."""
     data = yaml.safe_load((bundled("clusters") / "delta.yaml").read_text())
@@ -52,6 +57,27 @@ def test_seven_billion_with_deepspeeds_own_offload_is_refused_on_a_node_of_128_g
     node = {"cpus": 64, "mem_gb": 137.43, "cpus_per_gpu": 64, "mem_gb_per_gpu": 137.43}
     with pytest.raises(PlanError, match="of a node's memory, which has 128 GiB"):
         check_fit([batch(changed(node=node), "z2o-hpc2", model="llama2-7b", gpus_per_node=1)])
+
+
+@pytest.mark.parametrize(
+    ("mem_gb", "method", "asked", "step"),
+    [
+        (60.0, "z3o", {"gpus_per_node": 4, "model": "llama2-7b"}, "--method z3 "),
+        (60.0, "z2o-hpc2", {"gpus_per_node": 4, "model": "llama2-7b"}, "--method z3"),
+        (20.0, "z3", {"model": "tiny", "micro_batch_size": 65536, "hardware": None}, "--micro-batch-size"),
+    ],
+)
+def test_what_a_node_cannot_hold_is_refused_with_the_first_step_that_fits(
+    mem_gb: float, method: str, asked: dict[str, Any], step: str
+) -> None:
+    on_cpu = {"gpu": {"vendor": "none"}, "request": {"gpu_style": "none"}, "scheduler": "local"} | ONE_PROCESS
+    on_cpu = on_cpu if "hardware" in asked else {}
+    node = {"cpus": 64, "mem_gb": mem_gb, "cpus_per_gpu": 16, "mem_gb_per_gpu": mem_gb / 4}
+    cluster = changed(node=node, **on_cpu)
+    with pytest.raises(PlanError) as refused:
+        check_fit([batch(cluster, method, **asked)])
+    told = str(refused.value)
+    assert "of a node's memory, which has" in told and f". The first step that fits: {step}" in told, told
 
 
 def test_a_share_of_the_node_that_is_too_small_is_told_with_what_to_ask_for() -> None:

@@ -64,4 +64,4 @@ def test_a_search_takes_as_long_as_its_trainings_together() -> None:
 def test_a_search_without_a_gpu_is_not_timed() -> None:
     [found] = hpc_llm.estimate(cluster="local", method="ddp", model="tiny", task="tune")
     assert found.time is None
-    assert any(note.startswith("no time is given: steps on a CPU") for note in found.notes)
+    assert any(note.startswith("no time is given: steps on a CPU") for note in found.all_notes)

@@ -71,9 +71,9 @@ class Living:
         own = [one for one in self.found if uuid and one.uuid == uuid and one.folder.name == run_id]
         return sorted(own, key=lambda one: not one.is_script)
 
-    def run_names(self) -> list[str]:
-        """The names that the runs had whose processes these are."""
-        return sorted({one.folder.name for one in self.found if one.uuid})
+    def run_folders(self) -> list[Path]:
+        """Where the runs were made whose processes these are."""
+        return sorted({one.folder for one in self.found if one.uuid}, key=lambda folder: (folder.name, folder))
 
     def queue_of(self, uuid: str | None) -> Marked | None:
         """A process of the queue that holds the submission."""

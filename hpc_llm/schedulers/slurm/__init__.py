@@ -77,6 +77,11 @@ class Slurm(Scheduler):
 
         return is_answering()
 
+    def out_of_reach(self, logs: Path) -> str | None:
+        from hpc_llm.schedulers.slurm.submit import out_of_reach
+
+        return out_of_reach(logs)
+
     def objections(self, plan: Plan, cluster: Cluster) -> Iterator[str]:
         from hpc_llm.schedulers.slurm.check import live_partitions, objections
 

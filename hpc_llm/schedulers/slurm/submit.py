@@ -17,6 +17,7 @@ from hpc_llm.records.files import make_own_folder, read_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.schedulers.runs import answer_file, answered_job_id, asking_file, is_refusal, submitit_folder, write_job
 from hpc_llm.schedulers.scheduler import UnclearAnswer
+from hpc_llm.schedulers.slurm.clients import call, is_answering
 from hpc_llm.schedulers.submission import Submission
 
 if TYPE_CHECKING:
@@ -75,17 +76,34 @@ def _sbatch(folder: Path, submission: Submission, runs: Sequence[RunPaths], scri
 def _executor(folder: Path, submission: Submission, script: str) -> ScriptExecutor:
     from hpc_llm.schedulers.slurm.executors import ScriptExecutor
 
-    if shutil.which("sbatch") is None or shutil.which("srun") is None:
-        raise SubmissionError(
-            "sbatch or srun is not on PATH: run this on a login node of the cluster, or choose --cluster local"
-        )
-    if _FILLED_IN.search(str(folder.absolute())):
-        raise SubmissionError(
-            f"the folder {folder.parent} holds %j, %t, %a or %A, which submitit takes for the job's number: use another --logs"
-        )
+    why = _unfit(folder)
+    if why:
+        raise SubmissionError(why)
     return ScriptExecutor(folder, script, submission.arguments, is_array=submission.array is not None)
 
 
+def out_of_reach(logs: Path) -> str | None:
+    """Why sbatch would take nothing whose folder lies in `logs`; None where nothing tells."""
+    why = _unfit(logs)
+    if why is not None or is_answering():
+        return why
+    _, said = call(["scontrol", "show", "config"])
+    return f"{_NO_SLURM_HERE} scontrol said: {said.rstrip('.') or 'nothing'}."
+
+
+def _unfit(folder: Path) -> str | None:
+    """What keeps submitit from asking sbatch here, or from a folder."""
+    if shutil.which("sbatch") is None or shutil.which("srun") is None:
+        return "sbatch or srun is not on PATH: run this on a login node of the cluster, or choose --cluster local."
+    if _FILLED_IN.search(str(folder.absolute())):
+        return f"the folder {folder} holds %j, %t, %a or %A, which submitit takes for the job's number: use another --logs."
+    return None
+
+
+_NO_SLURM_HERE = (
+    "sbatch finds no Slurm here: no configuration, or a controller that gives no answer. Run this on a login node of the "
+    "cluster, or choose --cluster local."
+)
 _FILLED_IN = re.compile(r"%[jtaA]")
 _NO_SLURM = re.compile(
     r"configuration source|DNS SRV|_dns_srv|slurm\.conf|Unable to contact slurm controller|Unable to establish control",
@@ -136,10 +154,7 @@ def refusal(said: str, script: str) -> str:
     without a Slurm.
     """
     if _NO_SLURM.search(said):
-        return (
-            "sbatch finds no Slurm here: no configuration, or a controller that gives no answer. Run this on a login node of "
-            f"the cluster, or choose --cluster local. sbatch said: {said}."
-        )
+        return f"{_NO_SLURM_HERE} sbatch said: {said}."
     asked = _OPTION.findall(script)
     for words, options, way in _NEXT_STEPS:
         lines = [f"--{name}={value}" for name, value in asked if name in options]

@@ -15,6 +15,5 @@ def needed(module: str, what: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         raise WorkerError(
-            f"{what} are read with the package {package}, which is missing here ({error}): python -m pip install 'hpc-llm[data]', "
-            f"or python -m pip install {package}."
+            f"{what} are read with the package {package}, which is missing here ({error}): python -m pip install {package}."
         ) from None

@@ -1,0 +1,131 @@
+"""What to do about a run of ours whose time was over: more time, or fewer steps, by its own steps and by what ended it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from hpc_llm.diagnosis.case import Case, takes_options
+from hpc_llm.planning.experiment import Plan
+from hpc_llm.records.metrics import MIN_MEASURED_STEPS
+from hpc_llm.site.slurm_time import format_time
+
+_MARGIN = 1.15
+"""Steps are not all as fast as the last ones."""
+_SHORT_S = 600
+"""Seconds within which a job may not have come to its first step though nothing was wrong."""
+_ROUND_S = 600
+"""Seconds to which advised times are rounded up."""
+_EARLY_S = 60
+"""Slurm looks for what is due once a minute, and sends a signal up to so much earlier."""
+_TELLING = 0.1
+"""Part of a job's time that its steps must have taken for their pace to say how many fit into it."""
+
+
+def walltime(case: Case) -> list[str]:
+    """The time that its own steps say, as far as a partition allows it; else the steps that fit."""
+    plan, facts = case.plan, case.facts
+    made, before = int(facts.get("steps_made") or 0), int(facts.get("steps_before") or 0)
+    limit, lead = plan.job.time_s, lead_s(plan)
+    if made <= before:
+        return [_no_step(case, limit, lead)]
+    pace, spent = facts.get("step_time_s"), facts.get("steps_ended_s")
+    if pace is None or spent is None:
+        return (
+            [f"--steps {made}  (so many were made; {plan.workload.steps} were planned)"]
+            if _is_enough(plan, made)
+            else []
+        )
+    per_step = float(pace)
+    start_up = max(float(spent) - (made - before) * per_step, 0.0)
+    needed = _rounded(start_up + (plan.workload.steps - before) * per_step * _MARGIN + lead)
+    told = f"{plan.workload.steps} steps of {per_step:.3g} s, of which it made {made}{_by_signal(case)}"
+    if limit is not None and needed <= limit:
+        had = f"its steps say that {format_time(needed)} are enough, and it had {format_time(limit)}{_by_signal(case)}"
+        return [f"{had}: look for what it waited for (the last lines of its output) before asking for more time"]
+    lines = _more_time(case, needed, told)
+    is_telling = float(spent) * _TELLING <= (made - before) * per_step
+    room = limit or (max(limits(case).values(), default=None))
+    if room is not None and per_step and is_telling:
+        lines += _fewer_steps(plan, before, room, lead, start_up, per_step)
+    return lines or [f"it needs about {format_time(needed)}: {told}. Fewer steps, or faster ones, is for you to decide"]
+
+
+def lead_s(plan: Plan) -> int:
+    """Seconds by which the signal that the job asks for may come before its limit; 0 where it asks for none."""
+    found = re.search(r"@(\d{1,6})$", str(plan.job.sbatch.get("signal") or ""))
+    return int(found[1]) + _EARLY_S if found else 0
+
+
+def _by_signal(case: Case) -> str:
+    """What the job really had, where a signal ended it before its limit; the end of a sentence."""
+    had, limit = case.facts.get("signalled_after_s"), case.plan.job.time_s
+    if had is None:
+        return ""
+    of_limit = "" if limit is None else f" of {format_time(limit)}"
+    return (
+        f"; --sbatch signal={case.plan.job.sbatch.get('signal')} ended it after {format_time(round(float(had)))}{of_limit}: Slurm sends "
+        "it up to a minute before it is due"
+    )
+
+
+def _no_step(case: Case, limit: int | None, lead: int) -> str:
+    """What to do about a job that came to no step, by the time that it had for that."""
+    if limit is None or limit - lead >= _SHORT_S:
+        return f"it made no step{_by_signal(case)}: look for what it waited for (the last lines of its output) before asking for more time"
+    had = f"it had {format_time(limit)}, and made no step"
+    if case.facts.get("signalled_after_s") is not None:
+        had = f"it made no step{_by_signal(case)}"
+    return f"--time {format_time(_rounded(_SHORT_S + lead))}  ({had}; imports, model and ranks take minutes to start)"
+
+
+def _fewer_steps(plan: Plan, before: int, limit: int, lead: int, start_up: float, per_step: float) -> list[str]:
+    fitting = min(before + int(((limit - lead) / _MARGIN - start_up) / per_step), plan.workload.steps - 1)
+    if not _is_enough(plan, fitting):
+        return []
+    where = f"the {format_time(limit - lead)} before the signal" if lead else format_time(limit)
+    return [f"--steps {_round_down(fitting)}  (they fit into {where}; {plan.workload.steps} were planned)"]
+
+
+def _more_time(case: Case, needed: int, told: str) -> list[str]:
+    plan, most = case.plan, limits(case)
+    here = most.get(plan.job.partition or "", max(most.values(), default=None))
+    if here is None or needed <= here:
+        return [f"--time {format_time(needed)}  ({told})"]
+    longer = [name for name, limit in most.items() if limit >= needed and same_gpu(case, name)]
+    if longer:
+        return [
+            f"--partition {longer[0]} --time {format_time(needed)}  ({told}; {plan.job.partition} allows {format_time(here)})"
+        ]
+    longest = max(most.values())
+    return [
+        f"no partition allows the {format_time(needed)} that it needs ({told}): the longest is {format_time(longest)}"
+    ]
+
+
+def limits(case: Case) -> dict[str, int]:
+    """The longest time of each partition to which the job could go."""
+    if case.cluster is None or not takes_options(case.plan):
+        return {}
+    return {partition.name: partition.max_time_s for partition in case.cluster.partitions}
+
+
+def same_gpu(case: Case, name: str) -> bool:
+    """Whether the partition of that name has the GPUs of the job's."""
+    cluster = case.cluster
+    return cluster is not None and cluster.gpu_of(cluster.partition(name)) == cluster.gpu_of(case.partition)
+
+
+def _is_enough(plan: Plan, steps: int) -> bool:
+    """Whether so many steps can be planned: some of them have to be measured."""
+    return plan.workload.warmup_steps + MIN_MEASURED_STEPS <= steps < plan.workload.steps
+
+
+def _rounded(seconds: float) -> int:
+    return max(math.ceil(seconds / _ROUND_S), 1) * _ROUND_S
+
+
+def _round_down(steps: int) -> int:
+    """Two digits are enough: 4831 steps become 4800."""
+    unit: int = 10 ** max(len(str(steps)) - 2, 0)
+    return steps // unit * unit

@@ -1,0 +1,82 @@
+"""Names of rows that stand beside an axis or in a legend: short, and told apart all the same."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LONGEST = 40
+"""Characters of a name in a plot."""
+_LONGEST_VALUE = 40
+_PATH = re.compile(r"((?:[A-Za-z_][\w-]*=)?)(/\S.*)")
+"""A path from the root, behind the split or the set that it is of."""
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """The text, of which the middle is left out where it is too long: its end tells it apart as often as its beginning.
+
+    >>> shortened("lora [data=a-long-name-of-a-file.jsonl]", 20)
+    'lora [data…le.jsonl]'
+    """
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 2
+    return f"{text[: most - 1 - end].rstrip()}…{text[-end:].lstrip()}"
+
+
+def apart(names: Sequence[str], most: int = LONGEST) -> dict[str, str]:
+    """The short form of each name; those that it would make equal are numbered.
+
+    >>> apart(["aaaaXaaaa", "aaaaYaaaa", "b"], 7)
+    {'aaaaXaaaa': 'aa…a #1', 'aaaaYaaaa': 'aa…a #2', 'b': 'b'}
+    """
+    different = list(dict.fromkeys(names))
+    made = {name: shortened(name, most) for name in different}
+    for short in dict.fromkeys(made.values()):
+        members = [name for name in different if made[name] == short]
+        if len(members) > 1:
+            made |= {
+                name: numbered(shortened(name, most - 3 - len(members) // 10), k) for k, name in enumerate(members, 1)
+            }
+    return made
+
+
+def numbered(text: str, number: int) -> str:
+    return f"{text} #{number}"
+
+
+def shown_value(value: object) -> str:
+    """A value of a setting, of paths their last parts.
+
+    >>> shown_value(["/work/me/qa.jsonl", "validation=/work/me/dev.jsonl"]), shown_value(4e9), shown_value(None)
+    ('qa.jsonl + validation=dev.jsonl', '4e9', 'unset')
+    """
+    if isinstance(value, (list, tuple)):
+        return " + ".join(map(shown_value, value)) or "none"
+    if isinstance(value, str):
+        path = _PATH.fullmatch(value)
+        last = f"{path[1]}{os.path.basename(path[2].rstrip('/'))}" if path else value
+        return shortened(last, _LONGEST_VALUE)
+    return "unset" if value is None else f"{value:g}".replace("e+0", "e") if isinstance(value, float) else str(value)
+
+
+def with_short_names(records: Sequence[dict[str, Any]], methods: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The points of a figure with names as they stand in a plot: that of a row is no other row's within its panel."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for one in records:
+        if "name" in one:
+            rows = found.setdefault((one["panel"], one["name"]), [])
+            rows += [one["row"]] if one["row"] not in rows else []
+    full = {
+        (panel, name, row): name if len(rows) == 1 else numbered(name, k)
+        for (panel, name), rows in found.items()
+        for k, row in enumerate(rows, 1)
+    }
+    short = apart(list(full.values()))
+    return [
+        {**one, "method": methods[one["method"]]}
+        | ({"name": short[full[one["panel"], one["name"], one["row"]]]} if "name" in one else {})
+        for one in records
+    ]
