@@ -16,6 +16,8 @@ from hpc_llm.records.possible import figure_of, is_possible
 from hpc_llm.runs.fields import Fields
 
 _LAST_LINES_BYTES = 2048
+_SEEN_BYTES = 4 << 20
+"""About 20 000 steps: what `status`, which may be asked every few seconds, reads of a file at most, its end."""
 
 
 @dataclass
@@ -142,7 +144,7 @@ def read_steps(path: Path, plan: Mapping[str, Any] | None = None) -> Steps:
 class Progress:
     step: int | None = None
     tokens_per_second: float | None = None
-    """Over all measured steps so far, as in the result; None while only warm-up steps are there."""
+    """Over all measured steps so far, as in the result, of very many over the last ones; None while only warm-up steps are there."""
     contradiction: str | None = None
     """A clause on why the steps give no rate."""
 
@@ -152,8 +154,26 @@ def read_progress(steps: Path, rate: bool = True, plan: Mapping[str, Any] | None
     if not rate:
         last = next(filter(None, map(json_object, reversed(_last_lines(steps)))), None)
         return Progress(Fields(last or {}).whole("step", least=0))
-    found = read_steps(steps, plan)
+    found = read_steps(steps, plan) if _size(steps) <= _SEEN_BYTES else _read_end(steps, plan or {})
     return Progress(found.last, found.tokens_per_second, found.told)
+
+
+def _read_end(path: Path, plan: Mapping[str, Any]) -> Steps:
+    """The last steps of a long file, which are none of the warm-up."""
+    steps = Steps({key: value for key, value in plan.items() if key != "warmup_steps"})
+    for line in _last_lines(path, _SEEN_BYTES)[1:]:
+        row = json_object(line)
+        if row is not None and is_possible("step", row.get("step")):
+            steps = Steps(steps.plan) if steps.is_replaced_by(row) else steps
+            steps.add(row)
+    return steps
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 @dataclass(frozen=True)
@@ -185,13 +205,13 @@ def _tokens_of(row: Mapping[str, Any]) -> float | None:
     return rate * seconds if rate and seconds else None
 
 
-def _last_lines(path: Path) -> list[bytes]:
+def _last_lines(path: Path, size: int = _LAST_LINES_BYTES) -> list[bytes]:
     try:
         file = open_regular(path)
         if file is None:
             return []
         with file:
-            file.seek(max(0, file.seek(0, 2) - _LAST_LINES_BYTES))
-            return file.read(_LAST_LINES_BYTES).splitlines()
+            file.seek(max(0, file.seek(0, 2) - size))
+            return file.read(size).splitlines()
     except OSError:
         return []

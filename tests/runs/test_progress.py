@@ -39,6 +39,14 @@ def test_slow_steps_at_the_beginning_count(tmp_path: Path, count: int) -> None:
     assert progress.step == count and progress.tokens_per_second == pytest.approx(100 / mean, rel=1e-3)
 
 
+def test_of_very_many_steps_the_last_ones_say_the_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpc_llm.runs.progress._SEEN_BYTES", 20_000)
+    path = written(tmp_path, [0.5] * 1000 + [0.1] * 1000, warmup=5)
+    progress = read_progress(path, plan={"steps": 3000, "warmup_steps": 5})
+    assert progress.step == 2000 and progress.tokens_per_second == pytest.approx(1000)
+    assert progress.contradiction is None
+
+
 @pytest.mark.parametrize("count", [20, 2000])
 def test_warm_up_does_not_count_and_a_half_line_is_left_out(tmp_path: Path, count: int) -> None:
     path = written(tmp_path, [9.0] * 5 + [0.2] * (count - 5), warmup=5)
