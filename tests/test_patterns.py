@@ -11,12 +11,21 @@ import pkgutil
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 import hpc_llm
 from hpc_llm.causes.catalogue import CAUSES
+from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.search import LOUD, SHARED
+from hpc_llm.causes.tracebacks import TRACEBACK, exceptions_in
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.registry import LineFormat, formats
+from hpc_llm.text.blocks import Block
+
+CORPUS = Path(__file__).parent / "diagnose" / "corpus"
 
 SHORT, LONG = 1500, 24_000
 SLOW_S = 0.08
@@ -108,3 +117,45 @@ def test_a_quadratic_pattern_would_be_found() -> None:
     assert is_slow(re.compile(r"=+ Serving"), "=")
     assert is_slow(re.compile(rb"^\s*x", re.MULTILINE), "\n")
     assert not is_slow(re.compile(rb"={1,80} Serving"), "=")
+
+
+def _units() -> list[bytes]:
+    """What the signs of failures look for, each text of which a line can be full."""
+    corpus = b"\n".join(path.read_bytes() for path in sorted(CORPUS.rglob("*")) if path.is_file())
+    found = [text for cause in CAUSES for sign in cause.signs for text in sign.literals]
+    matches = (sign.pattern.search(corpus) for cause in CAUSES for sign in cause.signs)
+    found += [match[0][:200].replace(b"\n", b" ") for match in matches if match]
+    return sorted({*found, *LOUD, *SHARED, TRACEBACK + b":"})
+
+
+def diagnosed_s(line: bytes, length: int, between: bytes) -> float:
+    """Seconds that a log takes which repeats a text, on one line or on many."""
+    text = (line + between) * (length // (len(line) + len(between)) + 1)
+    begin = time.process_time()
+    LogFindings("log").read([Block(text, text, 1, 0)])
+    return time.process_time() - begin
+
+
+@pytest.mark.parametrize("between", [b"", b" ", b"\n", b"\n  x: "], ids=["together", "a blank", "lines", "labels"])
+def test_a_log_that_repeats_a_sign_takes_a_time_that_grows_like_it(between: bytes) -> None:
+    units = _units()
+    assert len(units) > 1000
+    long = {unit: diagnosed_s(unit, 50_000, between) for unit in units}
+    # A block is read as a whole, so that what takes a second takes a minute in a log of a few megabytes.
+    slow = [
+        unit for unit in units if long[unit] > 0.4 and min(diagnosed_s(unit, 50_000, between) for _ in range(2)) > 0.4
+    ]
+    assert slow == []
+
+
+@pytest.mark.parametrize(
+    "line", [b"%d: Traceback (most recent call last):", b"[rank%d]: Traceback (most recent call last):\n  x"]
+)
+def test_tracebacks_without_an_end_are_looked_through_a_few_times(line: bytes) -> None:
+    def seconds_of(count: int) -> float:
+        text = b"".join(line % number + b"\n" for number in range(count))
+        begin = time.process_time()
+        assert list(exceptions_in(text)) == []
+        return time.process_time() - begin
+
+    assert seconds_of(12_000) < max(0.5, 8 * seconds_of(3_000))

@@ -195,7 +195,8 @@ UNREACHABLE = Cause(
         ),
         sign(
             ("socketStartConnect: Connect to ", "socketPollConnect"),
-            r"socket(?:StartConnect: Connect to|PollConnect: connect to|PollConnect:? [^\n]{0,40}) ?(?P<address>\S{1,80})[^\n]{0,40}"
+            r"socket(?=\w{4,5}Connect[^\n]{0,180}(?:timed out|exceeded))"
+            r"(?:StartConnect: Connect to|PollConnect: connect to|PollConnect:? [^\n]{0,40}) ?(?P<address>\S{1,80})[^\n]{0,40}"
             r"(?:timed out|exceeded)",
             confidence=0.8,
             remedy=_NO_ANSWER,
@@ -226,7 +227,8 @@ UNREACHABLE = Cause(
         ),
         sign(
             ("socketStartConnect: Connect to ", "socketPollConnect"),
-            r"socket(?:StartConnect: Connect to|PollConnect: connect to|PollConnect:? [^\n]{0,40}) ?(?P<address>\S{1,80})[^\n]{0,40}"
+            r"socket(?=\w{4,5}Connect[^\n]{0,180}(?:failed|returned))"
+            r"(?:StartConnect: Connect to|PollConnect: connect to|PollConnect:? [^\n]{0,40}) ?(?P<address>\S{1,80})[^\n]{0,40}"
             r"(?:failed|returned)(?![^\n]{0,40}(?:timed out|exceeded))",
             confidence=0.8,
         ),

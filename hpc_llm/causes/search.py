@@ -19,7 +19,7 @@ from hpc_llm.causes.frames import engine_of_inference, is_of_a_request
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.causes.schedulers import is_quoted
-from hpc_llm.causes.tracebacks import exceptions_in
+from hpc_llm.causes.tracebacks import PER_LINE, exceptions_in
 from hpc_llm.errors import OURS
 
 SHARED = (
@@ -135,7 +135,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     break
             else:
                 continue
-            for match in islice(one.pattern.finditer(text), _PER_SIGN):
+            for match in islice(_spread(one.pattern, text), _PER_SIGN):
                 if (
                     not _is_source(text, match.start())
                     and _stands_right(text, match.start(), one)
@@ -146,6 +146,20 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
     for position, name, message in exceptions_in(text):
         if not is_of_a_request(text, position):
             yield position, PYTHON_EXCEPTION, EXCEPTION, {"exception": name, "message": message}
+
+
+def _spread(pattern: re.Pattern[bytes], text: bytes) -> Iterator[re.Match[bytes]]:
+    """The matches of a pattern, of each line the first few: each is looked at with its line, which may be as long as the text."""
+    position, line_end, on_line = 0, -1, 0
+    while position <= len(text) and (match := pattern.search(text, position)) is not None:
+        on_line = on_line + 1 if match.start() < line_end else 1
+        if on_line == 1:
+            line_end = text.find(b"\n", match.start())
+            line_end = line_end if line_end >= 0 else len(text)
+        yield match
+        position = max(match.end(), match.start() + 1)
+        if on_line == PER_LINE:
+            position = max(position, line_end)
 
 
 _OF_ENGINES = frozenset(("device_oom", "host_oom"))

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 TRACEBACK = b"Traceback (most recent call last)"
 LONGEST = 1 << 16
 """Bytes after the heading in which the exception is looked for."""
+PER_LINE = 8
+"""So much of one kind is looked at on one line: ranks that print into one another, and no line that repeats itself."""
+_OVERLAP = 64
+"""So many tracebacks may lie within one another: a text is gone through that often at most."""
 
 _EXCEPTION = re.compile(
     rb"(?P<name>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?::(?: (?P<message>.*)|$)|$)",
@@ -28,15 +32,13 @@ _MESSAGE = 400
 
 def exceptions_in(text: bytes) -> Iterator[tuple[int, str, str]]:
     """Position, name and message of the exception that each traceback in `text` ends with."""
-    start = text.find(TRACEBACK)
-    while start >= 0:
-        following = text.find(TRACEBACK, start + 1)
-        line_start = text.rfind(b"\n", 0, start) + 1
-        if not _is_harmless(text[max(0, line_start - _LOOKED_BACK) : start]):
-            found = _end_of(text, line_start, text[line_start:start])
+    left = _OVERLAP * (len(text) + LONGEST)
+    for start, line_start in _headings(text):
+        if left > 0 and not _is_harmless(text[max(0, line_start - _LOOKED_BACK) : start]):
+            found, end = _end_of(text, line_start, text[line_start:start])
+            left -= end - start
             if found is not None:
                 yield found
-        start = following
 
 
 def _is_harmless(before: bytes) -> bool:
@@ -45,8 +47,19 @@ def _is_harmless(before: bytes) -> bool:
     return said > before.rfind(TRACEBACK)
 
 
-def _end_of(text: bytes, begin: int, before: bytes) -> tuple[int, str, str] | None:
-    """The exception of the traceback whose heading's line begins at `begin` and has `before` in front."""
+def _headings(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where the headings of tracebacks and their lines begin, of each line the first few."""
+    start, before, on_line = text.find(TRACEBACK), -1, 0
+    while start >= 0:
+        line_start = text.rfind(b"\n", 0, start) + 1
+        on_line, before = on_line + 1 if line_start == before else 1, line_start
+        yield start, line_start
+        begin = start + 1 if on_line < PER_LINE else text.find(b"\n", start)
+        start = text.find(TRACEBACK, begin) if begin >= 0 else -1
+
+
+def _end_of(text: bytes, begin: int, before: bytes) -> tuple[tuple[int, str, str] | None, int]:
+    """The exception of the traceback whose heading's line begins at `begin` and has `before` in front, and how far it was looked for."""
     prefix = before.split(_BOX)[0].rstrip(b" ") if not before.isspace() else b""
     if _BAR.search(prefix):  # the line was not ended, and the following ones do not begin as it does
         label = _LABEL.search(prefix)
@@ -62,12 +75,12 @@ def _end_of(text: bytes, begin: int, before: bytes) -> tuple[int, str, str] | No
         if line.startswith(prefix):
             content = line[len(prefix) :].removeprefix(b" ")
             if not content[:1].isspace() and (match := _exception(content, indented)):
-                return position + line.find(match["name"]), match["name"].decode(), _message(match)
+                return (position + line.find(match["name"]), match["name"].decode(), _message(match)), end
             indented = content[:1].isspace() or (indented and not content)
             if TRACEBACK in content:
-                return None
+                return None, end
         position = end + 1
-    return None
+    return None, max(position, begin)
 
 
 def _prefix_below(text: bytes, position: int, prefix: bytes) -> bytes:
