@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 LONGEST = 40
 """Characters of a name in a plot."""
 _LONGEST_VALUE = 40
-_PATH = re.compile(r"((?:[A-Za-z_][\w-]*=)?)(/\S.*)")
-"""A path from the root, behind the split or the set that it is of."""
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
@@ -56,10 +53,15 @@ def shown_value(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return " + ".join(map(shown_value, value)) or "none"
     if isinstance(value, str):
-        path = _PATH.fullmatch(value)
-        last = f"{path[1]}{os.path.basename(path[2].rstrip('/'))}" if path else value
-        return shortened(last, _LONGEST_VALUE)
+        return shortened(_last_part(value), _LONGEST_VALUE)
     return "unset" if value is None else f"{value:g}".replace("e+0", "e") if isinstance(value, float) else str(value)
+
+
+def _last_part(text: str) -> str:
+    """Of a path from the root its end, behind the split or the set that it is of; anything else as it is."""
+    of, sign, path = text.partition("=") if not text.startswith("/") else ("", "", text)
+    is_path = path.startswith("/") and path.strip("/") != "" and (not sign or of.replace("-", "_").isidentifier())
+    return f"{of}{sign}{os.path.basename(path.rstrip('/'))}" if is_path else text
 
 
 def with_short_names(records: Sequence[dict[str, Any]], methods: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -242,6 +242,7 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--shm-size",
         "--ipc",
         "--standalone",
+        "--rdzv-endpoint",
         "--bind",
         "--base",
         "--cpu-bind",
