@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,48 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "method: scratch": ("configs/own.yaml", {"deepspeed": "{zero_optimization: {offload_param: {nvme_path: /x}}}"}),
 }
+
+
+STEERING = {
+    "HTTPS_PROXY": "127.0.0.1:38222", "http_proxy": "p", "ALL_PROXY": "", "no_proxy": "h", "CURL_CA_BUNDLE": "", "REQUESTS_CA_BUNDLE": "x.pem",
+    "SSL_CERT_FILE": "x.pem", "SSL_CERT_DIR": "x", "SSLKEYLOGFILE": "keys", "PYTHONHTTPSVERIFY": "0", "AWS_CA_BUNDLE": "x.pem",
+    "NODE_EXTRA_CA_CERTS": "x.pem", "NODE_TLS_REJECT_UNAUTHORIZED": "0", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": "x", "WANDB_INSECURE_DISABLE_SSL": "true",
+    "HF_ENDPOINT": "mirror", "AWS_ENDPOINT_URL_S3": "h:1", "WANDB_BASE_URL": "h", "MLFLOW_TRACKING_URI": "h:5000", "PIP_INDEX_URL": "h",
+    "PIP_TRUSTED_HOST": "h", "OTEL_EXPORTER_OTLP_ENDPOINT": "h:4317", "NCCL_COMM_ID": "10.0.0.1:1", "HOSTALIASES": "x",
+    "PET_RDZV_ENDPOINT": "h:1", "RES_OPTIONS": "x", "COMET_URL_OVERRIDE": "h", "CLEARML_API_HOST": "h",
+}  # fmt: skip
+PASSING = {
+    "NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "ib0", "NCCL_IB_HCA": "mlx5_0", "NCCL_PROXY_APPEND_BATCH_SIZE": "4", "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false", "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "4", "WANDB_MODE": "offline", "NCCL_NET_GDR_LEVEL": "2",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "FI_PROVIDER": "cxi", "MLFLOW_EXPERIMENT_NAME": "a", "UCX_TLS": "rc", "I_MPI_PIN_DOMAIN": "omp",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variable", STEERING)
+def test_a_file_steers_no_traffic_of_the_job(
+    variable: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, value = "cluster: local\nmethod: z3o\nmodel: tiny\n", json.dumps(STEERING[variable])
+    Path("mapping.yaml").write_text(f"{head}set: {{env: {{{variable}: {value}}}}}\n")
+    Path("list.yaml").write_text(f"{head}set: [{json.dumps(f'env.{variable}={STEERING[variable]}')}]\n")
+    Path("run.yaml").write_text(f"{head}runs:\n- {{set: {{env.{variable}: {value}}}}}\n")
+    for name in ("mapping.yaml", "list.yaml", "run.yaml"):
+        assert run(["render", name]) == 2
+        said = capsys.readouterr().err
+        assert name in said and f"env.{variable} decides" in said and "on the command line" in said
+    own = Path(os.environ["XDG_CONFIG_HOME"]) / "hpc-llm" / "clusters" / "steering.yaml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(f"extends: local\nenv: {{common: {{{variable}: {value}}}}}\n")
+    try:
+        assert run(["render", "--cluster", "steering", *LOCAL[2:]]) == 0, capsys.readouterr().err
+    finally:
+        own.unlink()
+    assert run(["render", *LOCAL, "--set", f"env.{variable}={STEERING[variable]}"]) == 0, capsys.readouterr().err
+
+
+def test_other_variables_of_the_network_pass_in_a_file(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("e.yaml").write_text(f"cluster: local\nmethod: z3o\nmodel: tiny\nset: {{env: {json.dumps(PASSING)}}}\n")
+    assert run(["render", "e.yaml"]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "values"), FILES.values(), ids=FILES)

@@ -15,14 +15,14 @@ _LARGEST_FIELD = 2**31 - 1
 _QUOTING = "A text with commas, quotes or line ends in it stands between quotes, each quote in it written twice"
 
 
-def table_rows(lines: Iterable[str], path: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """The line on which each row begins, and its fields; rows that are blank are passed over.
+def table_rows(lines: Iterable[str], path: str, most: int = _LARGEST_FIELD) -> Iterator[tuple[int, dict[str, str]]]:
+    """The line on which each row begins, and its fields; rows that are blank are passed over. A row has `most` characters at most.
 
     Raises:
         DataFileError: it is no table.
     """
     names: list[str] | None = None
-    for line, fields in _records(lines, path):
+    for line, fields in _records(lines, path, most):
         if not any(map(str.strip, fields)):
             continue
         if names is None:
@@ -32,18 +32,41 @@ def table_rows(lines: Iterable[str], path: str) -> Iterator[tuple[int, dict[str,
         yield line, dict(zip(names, fields, strict=True))
 
 
-def _records(lines: Iterable[str], path: str) -> Iterator[tuple[int, list[str]]]:
+def _records(lines: Iterable[str], path: str, most: int) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(_LARGEST_FIELD)
-    reader, begin = csv.reader(lines, strict=True), 1
+    row = _Row(lines, path, most)
+    reader, begin = csv.reader(row, strict=True), 1
     try:
         for fields in reader:
             yield begin, fields
-            begin = reader.line_num + 1
+            begin = row.begin = reader.line_num + 1
+            row.length = 0
     except csv.Error as error:
         place = f"{path} line {begin}"
         if "unexpected end of data" in str(error):
             raise DataFileError(f"{place} opens a quote that nothing closes. {_QUOTING}.") from None
         raise DataFileError(f"{place} is no CSV: {error}. {_QUOTING}.") from None
+
+
+class _Row:
+    """Gives lines, and counts what of them belongs to one row: a quote that nothing closes takes all that follow."""
+
+    def __init__(self, lines: Iterable[str], path: str, most: int) -> None:
+        self._lines, self._path, self._most = iter(lines), path, most
+        self.length, self.begin = 0, 1
+
+    def __iter__(self) -> _Row:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.length += len(line)
+        if self.length > self._most:
+            raise DataFileError(
+                f"{self._path} line {self.begin} begins a row of more than {self._most >> 20} MiB, and at most so much is read of one. "
+                f"Is there a quote that nothing closes? {_QUOTING}."
+            )
+        return line
 
 
 def _header(fields: Sequence[str], place: str) -> list[str]:

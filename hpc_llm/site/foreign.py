@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import ProfileError
-from hpc_llm.site.reach import leads_elsewhere, loads_code
+from hpc_llm.site.reach import leads_elsewhere, loads_code, steers_traffic
 from hpc_llm.site.sbatch_options import is_harmless
 from hpc_llm.text import env_file
 from hpc_llm.text.shown import one_line
@@ -117,7 +117,7 @@ def _places(block: Mapping[str, Any]) -> Iterator[str]:
         yield "request.export all, your shell's variables"
     if suffix := _mapping(block.get("launch")).get("master_addr_suffix"):
         yield f"launch.master_addr_suffix {suffix}"
-    yield from (name for name, value in _variables(block) if leads_elsewhere(name, value))
+    yield from (name for name, value in _variables(block) if leads_elsewhere(name, value) or steers_traffic(name))
 
 
 def _variables(block: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,16 @@ _LOADS_CODE = re.compile(
     re.VERBOSE,
 )
 
+_STEERS_TRAFFIC = re.compile(
+    r"""\A(?:\w{0,60}PROXY(?:_(?:URL|HOST|PORT|SERVER))? | \w{0,60}(?:CA_?BUNDLE|CA_?CERTS?|CAINFO|CA_?FILE|CA_?PATH|CA_?DIR)\w{0,20}
+    | SSL_?\w{0,60} | (?!UCX_)\w{0,60}_(?:SSL|TLS)_\w{1,60} | \w{0,60}(?:_SSL|HTTPSVERIFY|INSECURE|NO_VERIFY|SSL_VERIFY|TRUSTED_HOST) | PIP_CERT
+    | \w{0,60}ENDPOINT(?:_URL)?(?:_\w{1,30})? | \w{1,60}_(?:URL|URI|DSN)(?:_OVERRIDE)? | MODELSCOPE_DOMAIN | \w{0,60}INDEX_URL
+    | (?:WANDB|MLFLOW|COMET|NEPTUNE|CLEARML|TRAINS|SWANLAB|DOCKER|OLLAMA)_\w{0,40}(?:HOST|SERVER|ADDRESS)
+    | RES_OPTIONS | LOCALDOMAIN | HOSTALIASES | RESOLV_\w{1,60} | NSS_\w{1,60}
+    | MASTER_(?:ADDR|PORT) | NCCL_COMM_ID | \w{0,60}RDZV\w{0,60} | SOCKS_\w{1,60} | KRB5\w{1,60})\Z""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Variables by which programs choose through whom and to whom they speak, and whom they believe."""
 _NAMES_PLACE = re.compile(r"(?:HOME|DIRS?|PATH|FILES?|ROOT|CACHE|PREFIX|FOLDER)\Z", re.IGNORECASE)
 
 
@@ -46,6 +56,17 @@ def loads_code(variable: str) -> bool:
     (True, True, False, False)
     """
     return _LOADS_CODE.fullmatch(variable) is not None
+
+
+def steers_traffic(variable: str) -> bool:
+    """Whether a variable of that name says where traffic of the job goes, or whose certificate it trusts, whatever its value.
+
+    >>> steers_traffic("https_proxy"), steers_traffic("CURL_CA_BUNDLE"), steers_traffic("HF_ENDPOINT"), steers_traffic("MASTER_ADDR")
+    (True, True, True, True)
+    >>> steers_traffic("NCCL_SOCKET_IFNAME"), steers_traffic("NCCL_PROXY_APPEND_BATCH_SIZE"), steers_traffic("HF_HUB_OFFLINE")
+    (False, False, False)
+    """
+    return _STEERS_TRAFFIC.match(variable) is not None
 
 
 def leaves_folder(text: str) -> bool:
@@ -99,13 +120,15 @@ def leads_elsewhere(variable: str, value: str) -> bool:
 
 
 def refuse_loading(variable: str, value: str, where: str, is_record: Callable[[str], bool]) -> None:
-    """Raise a RequestError where a file that may be a stranger's would have the job load code, or write somewhere else, or over
-    a record of the run, which `is_record` tells.
+    """Raise a RequestError where a file that may be a stranger's would have the job load code, or write or speak somewhere else,
+    or write over a record of the run, which `is_record` tells.
 
     Not all variables by which a library finds code are known here; that each of them leads somewhere is.
     """
     if loads_code(variable):
         what = "decides which code the job loads"
+    elif steers_traffic(variable):
+        what = "decides where the job's traffic goes, or whom it trusts"
     elif leads_elsewhere(variable, value):
         what = "leads to a place outside the run's folder"
     elif is_record(value.strip()):

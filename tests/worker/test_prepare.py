@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -22,8 +23,11 @@ from pdf_file import pdf
 from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.format import TOKEN, SplitFiles
 from hpc_llm.corpus.key import CorpusRequest
+from hpc_llm.corpus.sources import CSV, JSONL, TEXT, SourceFile
+from hpc_llm.corpus.words import TRAIN
 from hpc_llm.errors import DataFileError, HpcLlmError, ModelFileError, RequestError, WorkerError
 from hpc_llm.planning.model import layout_of_model
+from hpc_llm.worker.preparing import build, rows
 from hpc_llm.worker.preparing.build import prepare
 from hpc_llm.worker.preparing.chat import cut, plain_chatml
 from hpc_llm.worker.preparing.encoding import BYTE_END, OfTransformers
@@ -317,6 +321,67 @@ def test_what_is_wrong_with_a_source_is_one_sentence_and_nothing_is_left(
     with pytest.raises(HpcLlmError, match=said):
         prepared(tmp_path, path, columns=columns)
     assert [one.name for one in (tmp_path / "caches").iterdir() if not one.name.startswith(".digests")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "said"),
+    [
+        ("a.txt", b"", r"a\.txt is no text, it holds zero bytes"),
+        ("a.txt", b"x\n", r"a\.txt is no text, it holds zero bytes"),
+        ("a.csv", b"text\nx\n", r"a\.csv is no text, it holds zero bytes"),
+        ("a.csv", b'text\n"x', r"a\.csv is no text, it holds zero bytes"),
+        (
+            "a.jsonl",
+            b'{"text": "x"}\n',
+            r"a\.jsonl line 2 is longer than 1 MiB, and at most so much is read of one line",
+        ),
+    ],
+)
+def test_a_hole_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, begin: bytes, said: str
+) -> None:
+    monkeypatch.setattr(rows, "LONGEST_TEXT", 1 << 20)
+    monkeypatch.setattr(rows, "_PIECE_CHARACTERS", 1 << 16)
+    path = tmp_path / name
+    path.write_bytes(begin)
+    os.truncate(path, 1 << 28)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataFileError, match=said), path.open("rb") as file:
+        one = SourceFile(str(path), {".txt": TEXT, ".csv": CSV, ".jsonl": JSONL}[path.suffix], TRAIN, None)
+        list(build._chunks(path, 1.0) if one.kind == TEXT else rows.rows_of(one))
+    assert file.closed and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", "a\n" + "x" * (1 << 21), r"a\.txt line 2 is longer than 1 MiB"),
+        ("a.jsonl", '{"text": "a"}\n{"text": "' + "x" * (1 << 21) + '"}\n', r"a\.jsonl line 2 is longer than 1 MiB"),
+        ("a.csv", "text\na\n" + "x" * (1 << 21) + "\n", r"a\.csv line 3 is longer than 1 MiB"),
+        ("a.csv", 'text\na\n"b\n' + "x\n" * (1 << 20), r"a\.csv line 3 begins a row of more than 1 MiB.* a quote that nothing closes"),
+    ],
+)  # fmt: skip
+def test_a_line_or_a_row_without_an_end_is_refused_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, said: str
+) -> None:
+    monkeypatch.setattr(rows, "LONGEST_TEXT", 1 << 20)
+    monkeypatch.setattr(rows, "_PIECE_CHARACTERS", 1 << 16)
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(HpcLlmError, match=said):
+        prepared(tmp_path, path)
+
+
+def test_a_text_is_taken_in_the_pieces_in_which_it_always_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_PIECE_CHARACTERS", 1 << 10)
+    monkeypatch.setattr(build, "_CHUNK_CHARACTERS", 1 << 12)
+    path, chance = tmp_path / "a.txt", random.Random(3)
+    ends = ("\n", "\r\n", "\n\n", "\r")
+    text = "".join("é" * chance.randrange(3) + "x" * chance.randrange(3000) + chance.choice(ends) for _ in range(300))
+    path.write_text(text, encoding="utf-8", newline="")
+    with path.open(encoding="utf-8", newline="") as file:
+        expected = ["".join(lines) for lines in iter(lambda: file.readlines(1 << 12), [])]
+    assert [one for _, one in build._chunks(path, 0.0)] == expected and "".join(expected) == text
 
 
 def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:

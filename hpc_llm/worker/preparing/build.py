@@ -24,7 +24,7 @@ from hpc_llm.records.files import new_file, open_plain
 from hpc_llm.worker.preparing.chat import chat_with
 from hpc_llm.worker.preparing.encoding import Encoder, encoder_for
 from hpc_llm.worker.preparing.pieces import Piece, Reader, reader_for
-from hpc_llm.worker.preparing.rows import no_text, rows_of
+from hpc_llm.worker.preparing.rows import no_text, rows_of, text_lines
 from hpc_llm.worker.preparing.splitting import Chooser, split_files
 
 _ROWS_AT_ONCE = 256
@@ -221,8 +221,8 @@ def _chunks(path: Path, border: float) -> Iterator[tuple[bool, str]]:
     try:
         left = math.ceil(path.stat().st_size * border)
         with io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
-            while lines := file.readlines(min(left, _CHUNK_CHARACTERS) if left > 0 else _CHUNK_CHARACTERS):
-                text = "".join(lines)
+            lines = text_lines(file, str(path))
+            while text := _some(lines, min(left, _CHUNK_CHARACTERS) if left > 0 else _CHUNK_CHARACTERS):
                 if "\0" in text:  # its bytes would become tokens that mean nothing
                     raise no_text(path)
                 yield left <= 0, text
@@ -231,3 +231,14 @@ def _chunks(path: Path, border: float) -> Iterator[tuple[bool, str]]:
         raise no_text(path) from None
     except OSError as error:
         raise DataFileError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _some(lines: Iterator[str], characters: int) -> str:
+    """So many lines that they have more than so many characters, as `readlines` takes them: others would become other tokens."""
+    taken: list[str] = []
+    for line in lines:
+        taken.append(line)
+        characters -= len(line)
+        if characters < 0:
+            break
+    return "".join(taken)

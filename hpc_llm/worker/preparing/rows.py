@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hpc_llm.corpus.reading import guessed_encoding, no_utf8
 from hpc_llm.corpus.sets import KNOWN_SETS
@@ -19,6 +19,9 @@ from hpc_llm.worker.preparing.packages import needed
 from hpc_llm.worker.preparing.parquet import LONGEST_ROW, parquet_rows
 from hpc_llm.worker.preparing.pdf import pdf_documents
 
+LONGEST_TEXT = LONGEST_ROW
+"""Bytes, or characters, of one line of a file of text and of one row of a table, as of a row of parquet."""
+_PIECE_CHARACTERS = 2**20
 _AROUND = 64
 """Bytes beside one that is no UTF-8, by which its encoding is guessed."""
 
@@ -38,9 +41,11 @@ def rows_of(file: SourceFile) -> Iterator[Row]:
 def _of_jsonl(file: SourceFile) -> Iterator[Row]:
     with open_plain(file.path) as lines:
         number = 0
-        while line := lines.readline(LONGEST_ROW):
+        while line := lines.readline(LONGEST_TEXT + 1):
             number += 1
             place = f"{file.path} line {number}"
+            if len(line) > LONGEST_TEXT:
+                raise too_long(place)
             if not line.strip():
                 continue
             try:
@@ -79,7 +84,7 @@ def _decoded(line: bytes, path: str, number: int) -> str:
 def no_text(path: Path) -> DataFileError:
     """What is wrong with a file that is not in UTF-8: the first line that is not."""
     with open_plain(path) as lines:
-        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_ROW), b""), 1):
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_TEXT), b""), 1):
             try:
                 _decoded(line, str(path), number)
             except DataFileError as error:
@@ -87,10 +92,38 @@ def no_text(path: Path) -> DataFileError:
     return DataFileError(f"{path} is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read.")
 
 
+def too_long(place: str) -> DataFileError:
+    """A line, or a row of several, that is too long to be held in memory."""
+    return DataFileError(
+        f"{place} is longer than {LONGEST_TEXT >> 20} MiB, and at most so much is read of one line or row. Is it what was meant? "
+        "Break it into lines."
+    )
+
+
+def text_lines(text: IO[str], path: str) -> Iterator[str]:
+    """The lines of an open file as they stand there, none of them longer than can be held.
+
+    Raises:
+        DataFileError: one is longer, or a long one holds a zero byte, as a hole in a file does.
+    """
+    number = 0
+    while line := text.readline(_PIECE_CHARACTERS):
+        number += 1
+        pieces, length = [line], len(line)
+        while len(pieces[-1]) == _PIECE_CHARACTERS and pieces[-1][-1] != "\n":
+            if "\0" in pieces[-1]:
+                raise no_text(Path(path))
+            pieces.append(text.readline(_PIECE_CHARACTERS))
+            length += len(pieces[-1])
+            if length > LONGEST_TEXT:
+                raise too_long(f"{path} line {number}")
+        yield "".join(pieces)
+
+
 def _of_csv(file: SourceFile) -> Iterator[Row]:
     with io.TextIOWrapper(open_plain(file.path), encoding="utf-8-sig", newline="") as text:
         try:
-            for line, row in table_rows(text, file.path):
+            for line, row in table_rows(text_lines(text, file.path), file.path, LONGEST_TEXT):
                 yield f"{file.path} line {line}", row
         except UnicodeDecodeError:
             raise no_text(Path(file.path)) from None
