@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import islice
 
 from hpc_llm.causes.tracebacks import TRACEBACK
@@ -60,22 +61,35 @@ def _is_of_a_program(text: bytes, position: int) -> bool:
     return _BEFORE_A_STAMP.fullmatch(text, text.rfind(b"\n", 0, position) + 1, position) is not None
 
 
-def first_time(text: bytes, begin: int, end: int) -> str | None:
-    """The first time stamp in `text` between these positions, as ISO 8601 without a zone: when a run began.
+@dataclass
+class FirstTime:
+    """Looks for the first time stamp of a run in one piece of its text after another: what comes of it does not depend on the
+    pieces. It is the time when the run began.
 
-    None where the run was under way by then, or where the stamp is that of an end: a program that prints the time once
-    often does so when it is done.
-
-    >>> first_time(b"2026-01-01 10:00:00 begins", 0, 26), first_time(b"training finished at 2026-01-01 10:00:00", 0, 40)
+    >>> FirstTime().of(b"2026-01-01 10:00:00 begins", 0, 26), FirstTime().of(b"training finished at 2026-01-01 10:00:00", 0, 40)
     ('2026-01-01T10:00:00', None)
     """
-    stamps = islice(_TIME.finditer(text, begin, max(begin, end)), _STAMPS)
-    match = next((one for one in stamps if _is_of_a_program(text, one.start())), None)
-    if match is None:
-        return None
-    line = text.rfind(b"\n", begin, match.start()) + 1
-    line_end = text.find(b"\n", match.end())
-    line_end = line_end if line_end >= 0 else len(text)
-    if _OF_AN_END.search(text, max(line, begin), line_end) or _OF_A_STEP.search(text, begin, line_end):
-        return None
-    return None if TRACEBACK in text[begin:line] else f"{match[1].decode()}T{match[2].decode()}"
+
+    left: int = _STAMPS
+    """So many more stamps are looked at."""
+
+    def of(self, text: bytes, begin: int, end: int) -> str | None:
+        """The stamp in `text` between these positions, as ISO 8601 without a zone.
+
+        None where the run was under way by then, or where the stamp is that of an end: a program that prints the time once
+        often does so when it is done. Then no later one is, either.
+        """
+        stamps = list(islice(_TIME.finditer(text, begin, max(begin, end)), self.left))
+        match = next((one for one in stamps if _is_of_a_program(text, one.start())), None)
+        self.left -= len(stamps)
+        if match is None:
+            if TRACEBACK in text[begin:end] or _OF_A_STEP.search(text, begin, max(begin, end)):
+                self.left = 0
+            return None
+        self.left = 0
+        line = text.rfind(b"\n", begin, match.start()) + 1
+        line_end = text.find(b"\n", match.end())
+        line_end = line_end if line_end >= 0 else len(text)
+        if _OF_AN_END.search(text, max(line, begin), line_end) or _OF_A_STEP.search(text, begin, line_end):
+            return None
+        return None if TRACEBACK in text[begin:line] else f"{match[1].decode()}T{match[2].decode()}"

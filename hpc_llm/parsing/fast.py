@@ -16,6 +16,7 @@ from operator import le, lt
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.held import SETTINGS
+from hpc_llm.parsing.matches import Hit
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import LARGEST, Convert, Kind, Rule, Value, floats, number
 from hpc_llm.parsing.run import MEASURED, PEAKS
@@ -61,12 +62,19 @@ class FastLane:
     """Takes the step lines of one program."""
 
     def __init__(
-        self, rule: Rule, order: str, wanted: Iterable[str], other_texts: Iterable[bytes], exact: bool
+        self,
+        rule: Rule,
+        order: str,
+        wanted: Iterable[str],
+        other_texts: Iterable[bytes],
+        below: Iterable[tuple[LineFormat, Rule]],
+        exact: bool,
     ) -> None:
         self._rule = rule
         self._order = order
         self._wanted = frozenset(wanted)
         self._other_texts = tuple(other_texts)
+        self._below = tuple(below)
         self._exact = exact
         self._names = [name for name, _ in rule.columns]
         self._alone: dict[str, re.Pattern[bytes]] = {}
@@ -96,8 +104,10 @@ class FastLane:
             return None
         wanted = {"loss", *PEAKS, *(MEASURED if owner.averages else ())} & names.keys()
         beside = [r.literal for f in formats if f.companion for r in f.rules if _is_of_run(r)]
-        texts = (facts.CELL.strip(), facts.END_OF_JOB, *filter(None, others), *filter(None, beside))
-        return FastLane(rule, order, wanted, texts, exact=owner.bulk is not None)
+        of_job = (r.literal for r in facts.RULES)
+        texts = (facts.CELL.strip(), facts.END_OF_JOB, *filter(None, (*of_job, *others, *beside)))
+        below = [(f, r) for f in formats if f.companion for r in f.rules if r.kind is Kind.STEP]
+        return FastLane(rule, order, wanted, texts, below, exact=owner.bulk is not None)
 
     @property
     def mark(self) -> bytes:
@@ -112,6 +122,11 @@ class FastLane:
             end = chunk.rfind(b"\n", 0, mark) + 1
             starts.append(end)
         return end if len(starts) > TRAINED_ON else 0, starts[::-1]
+
+    def last_below(self, chunk: bytes) -> list[Hit]:
+        """The last line of each kind that a library below prints of a step: what it says of the run holds until the next one."""
+        found = (_last_of(chunk, owner, rule) for owner, rule in self._below)
+        return sorted((one for one in found if one is not None), key=lambda one: one.start)
 
     def read(self, chunk: bytes, last: float | None) -> Steps | None:
         """The steps of a chunk, which follow the step `last`; None where it holds anything else that matters."""
@@ -265,6 +280,17 @@ class FastLane:
             return None  # steps of unequal work are counted one by one
         values = {name: self._convert(name, columns[name]) for name in self._wanted}
         return self._steps(order, values, columns["loss"] if "loss" in self._wanted else (), chunk)
+
+
+def _last_of(chunk: bytes, owner: LineFormat, rule: Rule) -> Hit | None:
+    """The last line of this kind."""
+    end = len(chunk)
+    while rule.literal is not None and (mark := chunk.rfind(rule.literal, 0, end)) >= 0:
+        end, end_of_line = chunk.rfind(b"\n", 0, mark) + 1, chunk.find(b"\n", mark)
+        match = rule.pattern.search(chunk, end, end_of_line if end_of_line >= 0 else len(chunk))
+        if match is not None:
+            return Hit(match.start(), match.end(), owner.precedence, owner, rule, match)
+    return None
 
 
 def _is_of_run(rule: Rule) -> bool:

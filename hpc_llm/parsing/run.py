@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import sub
-from typing import Any
 
 from hpc_llm.causes.cause import Sign
 from hpc_llm.causes.numerics import NAN_LOSS
@@ -20,6 +19,7 @@ from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.clock import Clock, ClockReading
+from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
 from hpc_llm.parsing.gaps import Gaps
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.rows import STEP_COLUMNS
@@ -44,7 +44,6 @@ _RESULTS = frozenset(("eval_loss", "eval_accuracy", "perplexity"))
 _RECENT = 4
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
 _OF_THE_STEP = (_STEP_FIELDS | MEASURED) - PEAKS
-_NEEDED_TO_COMPLETE = frozenset(("samples_per_second", "tokens_per_second_per_gpu", "step_time_s"))
 
 
 @dataclass
@@ -118,8 +117,7 @@ class LogRun:
     """Figures that are printed and not taken, and why."""
     mixed: str | None = None
     """What shows that its step lines are those of more than one run, in a sentence: its figures are then nobody's."""
-    skipped_before: tuple[int, int | None] = (0, 0)
-    """Number of the step before, and how many were skipped up to it, if the log says."""
+    skips: Skips = field(default_factory=Skips)
     pending: dict[str, Value] = field(default_factory=dict)
     """The step that is being read; further lines may add to it."""
     from_below: frozenset[str] = frozenset()
@@ -262,7 +260,8 @@ class LogRun:
         step, self.pending = self.pending, {}
         if not step:
             return None
-        self._complete(step)
+        self.skips.see(step)
+        measured = complete(step, self.known, self.packed) if has_more(step) else step.keys()
         loss = step.get("loss")
         if step.pop("nan_in_line", 0) and self.not_finite_at is None:
             self.not_finite_at = self.last
@@ -270,7 +269,7 @@ class LogRun:
             self._count_losses([float(loss)], [self.last])
         if self.sample is not None:
             self._draw(step.get("step"), loss)
-        self._measure(step)
+        self._measure(step, MEASURED & measured)
         for name in step.keys() - _OF_THE_STEP:
             self.learn({name: step[name]}, companion=name in self.from_below)
         return step
@@ -280,7 +279,7 @@ class LogRun:
         number = step if isinstance(step, int) else None
         self.sample.add(number, float(loss) if isinstance(loss, (int, float)) else None)
 
-    def _measure(self, step: dict[str, Value]) -> None:
+    def _measure(self, step: dict[str, Value], measured: Set[str]) -> None:
         """Count the step's measurements; those which hold something else than training are taken out of it."""
         time, number, tokens = (step.pop(name, None) for name in ("clock_s", "clock_step", "clock_tokens"))
         if isinstance(time, float) and isinstance(number, int):
@@ -289,53 +288,16 @@ class LogRun:
             self.clock.add(ClockReading(number, time, seen, rounding), self.is_after_pause)
         # The first value is kept apart by the distribution: whether it is a warm-up is known only at the end.
         before = state_of(self.distributions.get("step_time_s"))
-        is_first, measured = self.lines == 1, MEASURED & step.keys()
+        is_first = self.lines == 1
         for name in measured if is_first or not self.is_after_pause else ():
             self.distribution(name).add(float(step[name]), self.weight)
         self.work.add(step, self.distributions.get("step_time_s"), before)
         if not self.is_after_pause:
             return
-        for name in measured:
+        for name in MEASURED & step.keys():
             del step[name]
         self.first_is_after_pause = self.first_is_after_pause or is_first
         self.not_measured += 0.0 if is_first or not measured else self.weight
-
-    def _complete(self, step: dict[str, Value]) -> None:
-        """Columns of a step that follow from printed ones."""
-        self._complete_skipped(step)
-        if step.keys().isdisjoint(_NEEDED_TO_COMPLETE):
-            return
-        facts = self.known
-        batch, rate = facts.get("global_batch_size"), step.get("samples_per_second")
-        if "step_time_s" not in step and isinstance(batch, int) and isinstance(rate, float) and rate > 0:
-            step["step_time_s"] = batch / rate
-        ranks, per_gpu = facts.get("world_size"), step.get("tokens_per_second_per_gpu")
-        if "tokens_per_second" not in step and isinstance(ranks, int) and isinstance(per_gpu, float):
-            step["tokens_per_second"] = per_gpu * ranks
-        if "tokens_per_second" not in step and isinstance(step.get("step_time_s"), float):
-            tokens = self.tokens_per_step({**facts, **step})
-            if tokens and step["step_time_s"]:
-                step["tokens_per_second"] = tokens / float(step["step_time_s"])
-
-    def tokens_per_step(self, facts: Mapping[str, Any]) -> int | None:
-        """Tokens of one step over all ranks, where the log says so."""
-        batch, length = facts.get("global_batch_size"), facts.get("sequence_length")
-        if self.packed and isinstance(batch, int) and isinstance(length, int):
-            return batch * length
-        printed = facts.get("tokens_per_step")
-        return printed if isinstance(printed, int) else None
-
-    def _complete_skipped(self, step: dict[str, Value]) -> None:
-        """Programs print how many steps were skipped: so far, or since the line before. One step tells which it was."""
-        number, so_far, in_line = (step.get(name) for name in ("step", "skipped_total", "skipped_in_line"))
-        if not isinstance(number, int):
-            return
-        before, total = self.skipped_before
-        if number == before + 1 and isinstance(so_far, int) and total is not None:
-            step.setdefault("skipped", so_far > total)
-        elif number == before + 1 and isinstance(in_line, int):
-            step.setdefault("skipped", in_line > 0)
-        self.skipped_before = (number, so_far if isinstance(so_far, int) else None)
 
     def distribution(self, name: str) -> Distribution:
         """That of a measurement, made where there is none yet."""
@@ -367,11 +329,11 @@ class LogRun:
         self.recent.extend(order[-_RECENT:])
         self.lines += len(order)
         before = state_of(self.distributions.get("step_time_s"))
-        for name, numbers in columns.items():
+        for name, numbers in with_times(columns, self.known).items():
             if name == "loss":
                 self._count_losses(numbers, order)
             elif name in PEAKS:
-                keep_larger(self.values, name, int(max(numbers)))
+                keep_larger(self.values, name, round(max(numbers)))
             elif name in MEASURED:
                 self._extend(name, numbers, order)
         self.work.add(facts, self.distributions.get("step_time_s"), before)

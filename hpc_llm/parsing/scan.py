@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from hpc_llm.parsing import facts
+from hpc_llm.parsing.begun import Begun
 from hpc_llm.parsing.copies import Copies
 from hpc_llm.parsing.fast import FastLane
 from hpc_llm.parsing.held import Held
@@ -30,8 +30,6 @@ CHUNK = 1 << 18
 """Bytes that are taken at once on the fast lane."""
 SLOW_CHUNK = 1 << 15
 """Bytes that are searched at once until a fast lane is found."""
-START_WITHIN = 1 << 20
-"""Bytes after its beginning in which a run's first time stamp is looked for."""
 NEAR = 2048
 """A step number that comes again within so many bytes is another rank's copy and no new run."""
 STILL_ENDING = 4096
@@ -80,7 +78,8 @@ class Scanner:
         self._mixture = Mixture()
         self._copies = Copies()
         self._went_back_in: LogRun | None = None
-        self._without_start: list[tuple[LogRun, int]] = [(self.runs[0], 0)]
+        self._begun = Begun()
+        self._begun.add(self.run, 0)
         self._use(formats)
 
     def _new_run(self) -> LogRun:
@@ -158,8 +157,14 @@ class Scanner:
             self.run.sample.extend(len(steps.order), steps.loss_at)
         begin, starts = lane.last_steps(chunk)
         self.run.tail.add(chunk[begin:], [start - begin for start in starts])
-        self._last_step_end = self._taken_to = self._offset + length
-        self._note_starts(chunk)
+        self._last_step_end = self._taken_to = self._offset + max(starts[-1], chunk.find(b"\n", starts[-1]))
+        self._aside = {}
+        for one in lane.last_below(chunk):
+            self._take(one, chunk)
+            self._taken_to = max(self._taken_to, self._offset + one.end)
+            if one.start < starts[-1]:
+                self._aside = {}  # that step has it
+        self._begun.note(chunk, self._offset, self.run)
         return True
 
     # The careful lane
@@ -181,7 +186,7 @@ class Scanner:
                     taken_to = one.end
         self._hand_over(chunk, len(chunk))
         self._handed_to = 0
-        self._note_starts(chunk)
+        self._begun.note(chunk, self._offset, self.run)
         if self._count_unparsed:
             self.unparsed.look(chunk, [(one.start, one.end) for one in accepted])
         if not self._careful_only and self.run.lines > lines:
@@ -361,7 +366,7 @@ class Scanner:
         leave_out(self.runs)
         self.run.began, self.run.inherited = True, inherited
         self._later.give(self.run)
-        self._without_start.append((self.run, self._taken_to))
+        self._begun.add(self.run, self._taken_to)
         self._aside = {}
 
     def _hand_over(self, chunk: bytes, position: int) -> None:
@@ -378,21 +383,3 @@ class Scanner:
         step = self.run.flush()
         if step is not None and self._on_step is not None and self.run.mixed is None:
             self._on_step(len(self.runs) - 1 + self.run.left_out_before, step)
-
-    def _note_starts(self, chunk: bytes) -> None:
-        """Give the runs that began in this chunk, or not long before, the first time printed since."""
-        if not self._without_start:
-            return
-        end = self._offset + len(chunk)
-        next_begins = [begin for _, begin in self._without_start[1:]] + [end]
-        for (run, begin), limit in zip(self._without_start, next_begins, strict=True):
-            time = facts.first_time(
-                chunk, max(0, begin - self._offset), min(begin + START_WITHIN, limit) - self._offset
-            )
-            if time is not None:
-                run.values.setdefault("started_at", time)
-        self._without_start = [
-            (run, begin)
-            for run, begin in self._without_start
-            if run is self.run and "started_at" not in run.values and begin + START_WITHIN > end
-        ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpc_llm.causes.program import NONE
+from hpc_llm.parsing.completing import tokens_per_step
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
 from hpc_llm.parsing.rules import EMPTY_COLUMNS, LEFT_EMPTY, Value
@@ -57,7 +58,7 @@ def row_of(run: LogRun) -> Row:
     columns["kind"] = _kind(run, seen[0] if seen else None, columns)
     if run.work.changed:
         _of_unequal_steps(run, columns)
-    _derive(columns, values, None if run.work.changed else run.tokens_per_step(values))
+    _derive(columns, values, None if run.work.changed else tokens_per_step(values, run.packed))
     _judge(run, columns)
     if run.mixed is not None:
         _empty(run, columns)
@@ -203,10 +204,10 @@ def _derive(columns: dict[str, Any], values: Mapping[str, Value], tokens: int | 
     """Columns that follow from printed ones by exact arithmetic; `tokens` are those of one step, if known."""
     ranks, batch, length = (columns.get(n) for n in ("world_size", "global_batch_size", "sequence_length"))
     total, per_gpu = columns.get("tokens_per_second"), columns.get("tokens_per_second_per_gpu")
-    if total is None and per_gpu is None and tokens and columns.get("step_time_s_mean"):
-        total = columns["tokens_per_second"] = tokens / columns["step_time_s_mean"]
     if total is None and per_gpu is not None and ranks:
         total = columns["tokens_per_second"] = per_gpu * ranks
+    if total is None and tokens and columns.get("step_time_s_mean"):
+        total = columns["tokens_per_second"] = tokens / columns["step_time_s_mean"]
     if per_gpu is None and total is not None and ranks:
         columns["tokens_per_second_per_gpu"] = total / ranks
     mean = columns.get("step_time_s_mean")
