@@ -992,3 +992,60 @@ def test_the_steps_of_deepspeeds_pipeline_are_the_runs_where_megatron_prints_non
     own = " iteration        {0}/     100 | elapsed time per iteration (ms): 3000.0 | lm loss: 2.5E+00 |\n"
     both = row(text + engine.replace("steps: 1 ", "") + "".join(own.format(i) for i in range(1, 6)))
     assert (both.step_time_s_mean, both.loss_last) == (3.0, 2.5)
+
+
+SERVED = """============ Serving Benchmark Result ============
+Successful requests:                     {0}
+Failed requests:                         {1}
+Benchmark duration (s):                  100.00
+Total input tokens:                      40000
+Total generated tokens:                  10000
+Request throughput (req/s):              2.00
+{2}Output token throughput (tok/s):         100.00
+Peak output token throughput (tok/s):    139.00
+Total Token throughput (tok/s):          500.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          1500.00
+Median TTFT (ms):                        1400.50
+P99 TTFT (ms):                           4000.00
+-----Time per Output Token (excl. 1st token)------
+Mean TPOT (ms):                          17.25
+Median TPOT (ms):                        17.00
+----------------End-to-end Latency----------------
+Mean {3} (ms):                        2500.00
+Median {3} (ms):                      2400.00
+P90 {3} (ms):                         2900.00
+P99 {3} (ms):                         3000.00
+==================================================
+"""
+
+
+@pytest.mark.parametrize("whole", ["E2EL", "E2E Latency"])
+@pytest.mark.parametrize("given", ["", "Input token throughput (tok/s):          400.00\n"])
+def test_the_table_of_a_serving_benchmark_says_what_its_json_says(row, given, whole):
+    found = row(SERVED.format(200, 0, given, whole))
+    document = {
+        "duration": 100.0, "completed": 200, "failed": 0, "total_token_throughput": 500.0, "output_throughput": 100.0,
+        "request_throughput": 2.0, "median_ttft_ms": 1400.5, "mean_tpot_ms": 17.25, "mean_e2el_ms": 2500.0, "median_e2el_ms": 2400.0,
+        "p90_e2el_ms": 2900.0, "p99_e2el_ms": 3000.0,
+    }  # fmt: skip
+    expected = row(json.dumps(document), "result.json").to_dict()
+    assert {**found.to_dict(), "source": None, "run_id": None} == {**expected, "source": None, "run_id": None}
+    assert (found.time_to_first_token_s_p50, found.prompt_tokens_per_second, found.latency_s_p90) == (
+        1.4005,
+        400.0,
+        2.9,
+    )
+
+
+def test_a_table_of_few_answers_has_no_rates_and_no_latencies(row):
+    found = row(SERVED.format(10, 190, "", "E2EL"))
+    assert (found.elapsed_s, found.outcome) == (100.0, "COMPLETED")
+    figures = (
+        found.tokens_per_second,
+        found.generated_tokens_per_second,
+        found.prompt_tokens_per_second,
+        found.queries_per_second,
+    )
+    assert figures == (None,) * 4
+    assert (found.time_to_first_token_s_p50, found.time_per_output_token_s_mean, found.latency_s_mean) == (None,) * 3

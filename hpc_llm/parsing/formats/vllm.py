@@ -9,22 +9,57 @@ from __future__ import annotations
 
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rows import INFER
-from hpc_llm.parsing.rules import Kind, Value, leave_empty, rule
+from hpc_llm.parsing.rules import Kind, Rule, Value, leave_empty, rule
 
 _THROUGHPUT = r"Throughput: [\d.,]+ requests/s, <tokens_per_second> (?:total )?tokens/s"
 _FEW = 0.01
 """So many failures for each answer change no rate by more than a machine does."""
 
 
+_SERVING = {
+    "requests_per_second": "queries_per_second",
+    "input_tokens_per_second": "prompt_tokens_per_second",
+    "output_tokens_per_second": "generated_tokens_per_second",
+    "ttft_median_s": "time_to_first_token_s_p50",
+    "tpot_mean_s": "time_per_output_token_s_mean",
+    "e2e_mean_s": "latency_s_mean",
+    "e2e_median_s": "latency_s_p50",
+    "e2e_p90_s": "latency_s_p90",
+    "e2e_p99_s": "latency_s_p99",
+}
+"""What the table of the serving benchmark prints -> the column that its JSON file fills, too."""
+_LATENCIES = (
+    ("Median TTFT (ms)", "<ttft_median_ms>"),
+    ("Mean TPOT (ms)", "<tpot_mean_ms>"),
+    ("Mean E2E", "<e2e_mean_ms>"),
+    ("Median E2E", "<e2e_median_ms>"),
+    ("P90 E2E", "<e2e_p90_ms>"),
+    ("P99 E2E", "<e2e_p99_ms>"),
+)
+
+
+def _latency(name: str, value: str) -> Rule:
+    """vLLM calls the time of a whole answer E2EL, SGLang E2E Latency."""
+    words = rf"{name}(?:L| Latency) \(ms\)" if name.endswith("E2E") else name.replace("(", r"\(").replace(")", r"\)")
+    return rule(Kind.RUN, rf"\b{words}: +{value}", literal=name)
+
+
 def _finish(values: dict[str, Value]) -> None:
     """Prompt and output tokens are counted over the same time."""
     prompt, output = values.get("input_tokens_per_second"), values.get("output_tokens_per_second")
+    total = values.get("tokens_per_second")
     if isinstance(prompt, float) and isinstance(output, float):
         values.setdefault("tokens_per_second", round(prompt + output, 6))
+    elif isinstance(total, float) and isinstance(output, float) and total > output > 0:
+        values["input_tokens_per_second"] = round(total - output, 6)
+    for name, column in _SERVING.items():
+        value = values.get(name)
+        if isinstance(value, float) and value > 0:
+            values[column] = value
     failed, answered = values.get("failed_requests"), values.get("answered_requests")
     if isinstance(failed, float) and isinstance(answered, float) and failed > _FEW * answered:
-        said = f"tokens/s: {failed:.0f} requests failed, and it is that of the {answered:.0f} that were answered"
-        leave_empty(values, said, "tokens_per_second")
+        said = f"tokens/s and latencies: {failed:.0f} requests failed, and they are those of the {answered:.0f} that were answered"
+        leave_empty(values, said, " ".join(("tokens_per_second", *_SERVING.values())))
 
 
 FORMAT = LineFormat(
@@ -45,9 +80,10 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.RUN,
-            r"\b(?:Request|Peak output token) throughput \((?:req|tok)/s\): ",
-            literal=" throughput (",
+            r"\bRequest throughput \(req/s\): +<requests_per_second>",
+            literal="Request throughput (req/s)",
         ),
+        rule(Kind.RUN, r"\bPeak output token throughput \(tok/s\): ", literal="Peak output token throughput"),
         rule(
             Kind.RUN,
             r"\bInput token throughput \(tok/s\): +<input_tokens_per_second>",
@@ -58,6 +94,7 @@ FORMAT = LineFormat(
             r"\bOutput token throughput \(tok/s\): +<output_tokens_per_second>",
             literal="Output token throughput (tok/s)",
         ),
+        *(_latency(name, value) for name, value in _LATENCIES),
         rule(Kind.START, r"Throughput: [\d.,]+ requests/s, ", literal=" requests/s, "),
         rule(Kind.END, _THROUGHPUT, literal=" requests/s, "),
         rule(Kind.START, r"^Total time: [\d.]+ s\nThroughput: [\d.]+ requests/s$", literal=" requests/s"),
