@@ -6,7 +6,22 @@ import math
 from dataclasses import asdict
 
 from hpc_llm.parsing.rows import Row
+from hpc_llm.records import metrics
 from hpc_llm.records.possible import impossible
+
+_NARROWER = 4.0
+"""So many times its 16-bit peak a GPU reaches with the narrowest numbers that it computes with, or more than any does."""
+
+
+def _most_tflops(gpu: str | None) -> float:
+    """What a GPU can do at most; that of the fastest one where it is not known."""
+    peak = metrics.peak_flops(gpu, "fp16") if gpu is not None else None
+    return _NARROWER * (peak / 1e12 if peak is not None else metrics.fastest_tflops())
+
+
+def _without_tflops(row: Row) -> str:
+    said, row.model_tflops_per_gpu = f"model_tflops_per_gpu {row.model_tflops_per_gpu}", None
+    return said
 
 
 def leave_out_impossible(row: Row) -> str | None:
@@ -17,8 +32,13 @@ def leave_out_impossible(row: Row) -> str | None:
     ('no possible figure: elapsed_s -100.0', None, 4.0)
     """
     said = []
+    if row.model_tflops_per_gpu is not None and (row.mfu or 0.0) > 1.0:
+        said.append(_without_tflops(row))  # both are one figure
     found = {name: value for name, value in asdict(row).items() if not isinstance(value, float) or math.isfinite(value)}
     for name in impossible(found):  # that a loss is no number is a finding of its own
         said.append(f"{name} {getattr(row, name)}")
         setattr(row, name, None)
+    if row.model_tflops_per_gpu is not None and row.model_tflops_per_gpu > _most_tflops(row.gpu):
+        said.append(_without_tflops(row))
+    said = list(dict.fromkeys(said))
     return f"no possible figure: {', '.join(said)}" if said else None

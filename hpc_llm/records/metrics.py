@@ -169,6 +169,11 @@ def peak_flops(gpu_name: str, precision: str) -> float | None:
     return None if tflops is None else tflops * 1e12
 
 
+def fastest_tflops() -> float:
+    """The largest 16-bit peak in the table, in TFLOP/s."""
+    return max(half for _, half, _, _ in _PEAKS)
+
+
 def _entries(gpu_name: str) -> list[tuple[str, float, float, bool]]:
     """What the table has of that name: the most particular entry; one for each chip where the name holds two."""
     words = _words(gpu_name)

@@ -105,3 +105,28 @@ def test_steps_without_numbers_are_steps(read) -> None:
         found.outcome_reason
         == "the log stops after training steps that it does not number, without a message of an end"
     )
+
+
+CARD = "[rank0]:[titan] 2026-05-18 16:03:12,517 - root - INFO - CUDA capacity: {} with 31.36GiB memory\n"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tflops", "mfu", "taken"),
+    [
+        ("NVIDIA GeForce RTX 5090", "47442.00", "0.17", None),  # more than four times its 16-bit peak
+        ("NVIDIA GeForce RTX 5090", "120.50", "57.00", 120.5),
+        ("NVIDIA H100 80GB HBM3", "1200.00", "0.17", 1200.0),  # FP8
+        ("NVIDIA H100 80GB HBM3", "5200.00", "0.17", None),
+        ("A card of tomorrow", "900.00", "0.17", 900.0),
+        ("A card of tomorrow", "47442.00", "0.17", None),  # more than any does
+        ("A card of tomorrow", "900.00", "288.00", None),  # the MFU beside it, which is the same figure, cannot be
+    ],
+)
+def test_no_gpu_does_more_than_it_can(tmp_path: Path, gpu: str, tflops: str, mfu: str, taken: float | None) -> None:
+    line = TITAN.replace("tflops: 0.52", f"tflops: {tflops}").replace("mfu: 0.17%", f"mfu: {mfu}%")
+    (tmp_path / "x.log").write_text(CARD.format(gpu) + "".join(line.format(second) for second in range(5)))
+    [reading] = read_inputs([tmp_path / "x.log"])
+    [row] = reading.rows
+    assert row.model_tflops_per_gpu == (None if taken is None else pytest.approx(taken))
+    assert any("model_tflops_per_gpu" in said for said in reading.left_empty) == (taken is None)
+    assert row.tokens_per_second_per_gpu == 7282.0
