@@ -57,7 +57,7 @@ WHOLE_NUMBERS = frozenset(
     """step total_steps num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps
     global_batch_size sequence_length warmup_steps skipped_total skipped_in_line
     tokens_per_step num_examples steps_per_epoch resumed_at data_parallel_ranks tensor_parallel
-    nan_in_line measured_steps""".split()
+    nan_in_line measured_steps launched_ranks""".split()
 )
 
 UNITS: Mapping[str, tuple[str, int, int]] = {
@@ -81,6 +81,9 @@ LEFT_EMPTY = "left_empty"
 
 EMPTY_COLUMNS = "empty_columns"
 """Under this name it says of which columns it did not take what the steps print."""
+
+EACH_RANK = "printed_by_each_rank"
+"""With it a step line is one of several that ranks print of the step, each with the loss of its own samples."""
 
 OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
 """What older versions of a program call a column; a pattern may hold both."""
@@ -246,6 +249,8 @@ class Rule:
     """For what is printed over and over, as a progress bar is: its group tells one from another. Of the states of one that
     goes on, the last says all."""
 
+    aside: bool = False
+    """Whoever loads the library prints it: by itself it shows neither a program nor what it does."""
     counts_anew: bool = False
     """Its steps are counted from the start of the process, where another line of the same step counts those of the whole run."""
 
@@ -365,10 +370,11 @@ def rule(
     identity: str | None = None,
     pauses: bool = False,
     counts_anew: bool = False,
+    aside: bool = False,
 ) -> Rule:
     """A rule from a pattern with `<name>` for numbers and `(?P<name>…)` for text."""
     same = re.compile(identity.encode()) if identity else None
-    return Rule(kind, pattern, decode, literal.encode() if literal else None, pauses, same, counts_anew)
+    return Rule(kind, pattern, decode, literal.encode() if literal else None, pauses, same, aside, counts_anew)
 
 
 def keep_larger(values: dict[str, Value], name: str, value: Value) -> None:

@@ -20,7 +20,7 @@ from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, st
 from hpc_llm.parsing.mixed import Mixture, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
-from hpc_llm.parsing.rules import LARGEST, Kind, Rule, Value
+from hpc_llm.parsing.rules import EACH_RANK, LARGEST, Kind, Rule, Value
 from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.unparsed import Unparsed
@@ -237,7 +237,8 @@ class Scanner:
             self.run.learn(self._later.take(self.run, values, below))
         if found.rule is not None and found.rule.pauses and not below and not self.run.over:
             self.run.pause()
-        self.run.note(owner.name, owner.precedence, owner.packed)
+        if found.rule is None or not found.rule.aside:
+            self.run.note(owner.name, owner.precedence, owner.packed)
         if kind is Kind.END and not below:
             self._flush()
             self.run.end()
@@ -285,7 +286,8 @@ class Scanner:
             return True
         if found.format is None or self.run.stream not in (None, stream_of(chunk, found.start)):
             return False
-        shown = self._mixture.of(found.format.name, number, values, one_loss=found.format.one_loss)
+        one_loss = found.format.one_loss and EACH_RANK not in values
+        shown = self._mixture.of(found.format.name, number, values, one_loss=one_loss)
         if shown is not None:
             self._mix(shown)
         return shown is not None

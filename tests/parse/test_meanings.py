@@ -389,3 +389,22 @@ def test_deepspeed_s_world_size_alone_is_that_of_the_ranks(row: Callable[..., Ro
     alone = CONFIG + "".join(step.format(number) for number in (10, 20, 30))
     assert row(alone).world_size == 16
     assert row("> initializing model parallel with size 4\n" + alone).world_size is None
+
+
+ACCELERATOR = "[2026-01-01 10:00:00,318] [INFO] [real_accelerator.py:161:get_accelerator] Setting ds_accelerator to cuda (auto detect)\n"
+ENGINE_STEP = "[2026-01-01 10:00:00,001] [INFO] [logging.py:107:log_dist] [Rank 0] step={0}, skipped=0, lr=[1e-05], mom=[(0.9, 0.999)]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "kind"),
+    [
+        (ACCELERATOR + "accepted 1.88 tokens a pass\n" * 9, "unknown", None),
+        (ACCELERATOR * 4 + "Traceback (most recent call last):\n  File 'a.py', line 3, in f\nOSError: gone\n", "messages", None),
+        (ACCELERATOR + "".join(map(ENGINE_STEP.format, range(1, 5))), "deepspeed", "train"),
+        (ACCELERATOR + "[2026-01-01 10:00:00,001] [INFO] [config.py:954:print] DeepSpeedEngine configuration:\n", "deepspeed", "train"),
+    ],
+    ids=["inference", "an error", "steps", "an engine"],
+)  # fmt: skip
+def test_whoever_imports_deepspeed_need_not_train(read, text, name, kind):
+    [row] = read(text).rows
+    assert (row.format, row.kind) == (name, kind)

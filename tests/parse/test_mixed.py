@@ -104,3 +104,23 @@ def test_runs_that_follow_each_other_and_ranks_keep_their_rows(
     reading = read(text)
     assert len(reading.rows) == rows and not reading.left_empty
     assert all(row.loss_first is not None and row.loss_last is not None for row in reading.rows)
+
+
+RANK = "[Step {0}/40] Loss: {1:.4f} | Tokens/s: {2:.2f} | GPU Mem (GB): 26.79 | Peak Mem: 33.51\n"
+LAUNCHED = "[2026-01-01 08:40:17,790] [INFO] [launch.py:164:main] dist_world_size={0}\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "mixed"), [(LAUNCHED.format(2), False), (LAUNCHED.format(1), True), ("", True)], ids=["2", "1", "unknown"]
+)
+def test_ranks_that_print_each_its_own_loss_are_one_run(read: Callable[..., Reading], head: str, mixed: bool) -> None:
+    text = "".join(RANK.format(i, 5 - i / 50, 130) + RANK.format(i, 5.2 - i / 60, 131) for i in range(30))
+    [row] = read(head + text).rows
+    assert ("more than one run" in str(row.outcome_reason)) == mixed
+    assert (row.loss_first, row.peak_allocated_bytes is None) == (None if mixed else 5.0, mixed)
+
+
+def test_lines_of_all_ranks_together_are_printed_once(read: Callable[..., Reading]) -> None:
+    """`Global Tokens/s` is what one rank prints for all, however many there are."""
+    [row] = read(LAUNCHED.format(2) + MIXED["one pace and one total"]).rows
+    assert "more than one run" in str(row.outcome_reason)

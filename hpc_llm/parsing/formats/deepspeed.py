@@ -136,6 +136,7 @@ FORMAT = LineFormat(
         b"see_memory_usage",
         b"[real_accelerator.py",
         b"DeepSpeed info: ",
+        b"] dist_world_size=",
         b"[Rank 0] time (ms) | ",
         b"_microstep: ",
         b"DeepSpeed Basic Optimizer",
@@ -213,7 +214,8 @@ FORMAT = LineFormat(
         rule(Kind.SETUP, _setting("fp16_enabled", r"(?P<fp16_enabled>\w+)$"), literal="]   fp16_enabled "),
         rule(Kind.SETUP, _setting("bfloat16_config", r"enabled=(?P<bf16_enabled>\w+)"), literal="]   bfloat16_config "),
         rule(Kind.SETUP, _setting("float16_config", r"enabled=(?P<fp16_enabled>\w+)"), literal="]   float16_config "),
-        rule(Kind.RUN, r"Setting (?:ds_)?accelerator to (?P<accelerator>\w+)", literal="ccelerator to "),
+        rule(Kind.RUN, r"Setting (?:ds_)?accelerator to (?P<accelerator>\w+)", literal="ccelerator to ", aside=True),
+        rule(Kind.RUN, r"\bdist_world_size=<launched_ranks>$", literal="dist_world_size=", aside=True),
         rule(
             Kind.SETUP,
             r"Initializing TorchBackend in DeepSpeed with backend (?P<backend>\w+)",

@@ -10,9 +10,17 @@ The oldest logs count the tokens of one rank (`Tokens/s`, no `Global`) and numbe
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import Kind, Value, rule
+from hpc_llm.parsing.rules import EACH_RANK, Kind, Value, rule
+
+
+def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: bool) -> Mapping[str, Value]:
+    """The oldest program prints its lines on each rank."""
+    ranks = known.get("launched_ranks", known.get("world_size", 1))
+    is_of_a_rank = "tokens_per_second_per_gpu" in values and isinstance(ranks, (int, float)) and ranks > 1
+    return {**values, EACH_RANK: True} if is_of_a_rank else values
 
 
 def _finish(values: dict[str, Value]) -> None:
@@ -50,5 +58,6 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"Peak GPU Mem \(GB\): +<peak_allocated_gib>", literal="Peak GPU Mem (GB): "),
     ),
     defaults={"warmup_steps": 0},
+    place=_place,
     finish=_finish,
 )
