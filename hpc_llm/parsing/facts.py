@@ -79,6 +79,8 @@ class FirstTime:
         None where the run was under way by then, or where the stamp is that of an end: a program that prints the time once
         often does so when it is done. Then no later one is, either.
         """
+        if not self.left:
+            return None
         stamps = list(islice(_TIME.finditer(text, begin, max(begin, end)), self.left))
         match = next((one for one in stamps if _is_of_a_program(text, one.start())), None)
         self.left -= len(stamps)

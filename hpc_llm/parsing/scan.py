@@ -164,7 +164,7 @@ class Scanner:
             self._taken_to = max(self._taken_to, self._offset + one.end)
             if one.start < starts[-1]:
                 self._aside = {}  # that step has it
-        self._begun.note(chunk, self._offset, self.run)
+        self._begun.note(chunk, self._offset, self.run, self._taken_to)
         return True
 
     # The careful lane
@@ -186,7 +186,7 @@ class Scanner:
                     taken_to = one.end
         self._hand_over(chunk, len(chunk))
         self._handed_to = 0
-        self._begun.note(chunk, self._offset, self.run)
+        self._begun.note(chunk, self._offset, self.run, self._taken_to)
         if self._count_unparsed:
             self.unparsed.look(chunk, [(one.start, one.end) for one in accepted])
         if not self._careful_only and self.run.lines > lines:
@@ -368,7 +368,7 @@ class Scanner:
         leave_out(self.runs)
         self.run.began, self.run.inherited = True, inherited
         self._later.give(self.run)
-        self._begun.add(self.run, self._taken_to)
+        self._begun.add(self.run, self._taken_to, self._offset)
         self._aside = {}
 
     def _hand_over(self, chunk: bytes, position: int) -> None:
