@@ -12,6 +12,9 @@ ENOUGH = 10.0
 """So many times longer than what rounding may add or take away."""
 
 
+_EPOCH_ROUNDING = 0.006
+
+
 @dataclass(frozen=True)
 class ClockReading:
     """What one line says: its step, seconds since the start, the tokens of all devices since then."""
@@ -21,6 +24,16 @@ class ClockReading:
     tokens: float | None
     rounding_s: float
     """How much the printed time may be off."""
+    epoch: float | None = None
+    """Of a line that says the step nowhere: it is that of the progress bar below."""
+
+
+def _disagree(one: ClockReading, other: ClockReading) -> bool:
+    """Whether both cannot say how many steps an epoch has: it is printed with two digits or more."""
+    if one.epoch is None or other.epoch is None:
+        return False
+    error = _EPOCH_ROUNDING * (one.step + other.step) + one.epoch + other.epoch
+    return abs(one.step * other.epoch - other.step * one.epoch) > error
 
 
 @dataclass
@@ -38,11 +51,17 @@ class Clock:
     error_s: float = 0.0
     went_back: bool = False
     """The time began anew while the steps went on: the later lines are of a call that went on from a checkpoint."""
+    is_paused: bool = False
+    """Something else happened before a line without a time that came since."""
+    disagrees: bool = False
+    """The steps are not those of the lines: a program whose output waits in a buffer prints its lines beside any state of its bar."""
     goes_on: bool = False
     """The last stretch ends at the last line: what is added to it rounds no further."""
 
     def add(self, line: ClockReading, paused: bool) -> None:
         """The next line; `paused` if something else than training happened since the line before."""
+        paused, self.is_paused = paused or self.is_paused, False
+        self.disagrees = self.disagrees or (self.first is not None and _disagree(self.first, line))
         self.went_back = self.went_back or (self.last is not None and line.time_s < self.last.time_s)
         if self.first is None:
             self.first, self.first_is_paused = line, paused
@@ -60,6 +79,10 @@ class Clock:
         self.error_s += 0.0 if self.goes_on else line.rounding_s
         self.goes_on = True
 
+    def pass_over(self, paused: bool) -> None:
+        """A line that says nothing of the time; `paused` as with the others."""
+        self.is_paused = self.is_paused or paused
+
     def stop(self) -> None:
         """Lines follow that say nothing of the time."""
         self.last, self.goes_on = None, False
@@ -67,8 +90,10 @@ class Clock:
     def merge(self, later: Clock, paused: bool) -> None:
         """Go on with what a later piece of the log saw; `paused` if something else happened before its first line."""
         if later.first is None:
+            self.pass_over(later.is_paused)
             return
         self.add(later.first, paused or later.first_is_paused)
+        self.is_paused, self.disagrees = later.is_paused, self.disagrees or later.disagrees
         self.went_back = self.went_back or later.went_back
         whole = self.tokens is not None and later.tokens is not None
         self.time_s, self.steps = self.time_s + later.time_s, self.steps + later.steps
@@ -79,7 +104,7 @@ class Clock:
     @property
     def is_exact(self) -> bool:
         """Whether the times are long enough for what rounding does to them."""
-        return self.steps > 0 and self.time_s > 0 and self.time_s >= ENOUGH * self.error_s
+        return not self.disagrees and self.steps > 0 and self.time_s > 0 and self.time_s >= ENOUGH * self.error_s
 
     @property
     def step_time_s(self) -> float | None:

@@ -8,6 +8,7 @@ at the seam, and lines about a step that it has not seen.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hpc_llm.parsing.rules import keep_larger
 from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun
@@ -59,6 +60,7 @@ def merge(run: LogRun, later: LogRun) -> None:
     run.tail.merge(later.tail, later.lines)
     run.formats = {**later.formats, **run.formats}
     run.packed = run.packed or later.packed
+    run.first_goes_on = run.first_goes_on or later.first_goes_on
     run.mixed = run.mixed or later.mixed
     run.learn(later.values)  # in order, so the last word counts, and of a peak the largest
     run.learn(later.companion, companion=True)
@@ -70,12 +72,18 @@ def _merge_pauses(run: LogRun, later: LogRun, gap: float) -> None:
     after_pause = run.paused or later.first_is_after_pause
     if not run.lines:
         run.first_is_after_pause, after_pause = after_pause, False
+        run.opening = later.opening
+    is_second = run.lines == 1 and not after_pause and later.first_goes_on
+    if is_second and later.opening.first is not None:
+        run.opening.second = replace(later.opening.first, weight=gap)
     before = state_of(run.distributions.get("step_time_s"))
     for name, distribution in later.distributions.items():
-        run.distribution(name).merge(distribution, gap, without_first=after_pause)
+        run.distribution(name).merge(distribution, gap, without_first=after_pause or is_second)
     steps, seconds = state_of(run.distributions.get("step_time_s"))
     counted = state_of(later.distributions.get("step_time_s"))
     run.work.merge(later.work, steps - before[0] - counted[0], seconds - before[1] - counted[1])
+    if run.opening is not later.opening and later.opening.second is not None:
+        run.count(later.opening.second, later.opening.second.measured)
     run.not_measured += later.not_measured + (gap if after_pause and later.distributions else 0.0)
 
 
@@ -89,14 +97,7 @@ def _merge_order(run: LogRun, later: LogRun) -> None:
     run.numbered = run.numbered or later.numbered
     run.counts_steps = later.counts_steps if later.lines else run.counts_steps
     run.recent = later.recent or run.recent
-    if run.first_loss is None:
-        run.first_loss = later.first_loss
-    if later.last_loss is not None:
-        run.last_loss = later.last_loss
-    if run.not_finite_at is None:
-        run.not_finite_at, run.not_finite_line = later.not_finite_at, later.not_finite_line
-    if later.ends_not_finite is not None:
-        run.ends_not_finite = later.ends_not_finite
+    run.losses.merge(later.losses)
     if run.stream is None:
         run.stream = later.stream
 

@@ -42,6 +42,8 @@ class LineFormat:
     """Whether the figures of a step line are of that step alone, and not of all steps since the line before."""
     packed: bool = False
     """Whether every sample is a full sequence, so that tokens follow from batch and length."""
+    first_goes_on: bool = False
+    """Whether the line after a process's first one may hold the time of the first, too."""
     one_loss: bool = False
     """Whether a step is printed by one rank alone, or with the same loss by all: other losses are another run's."""
     kind: str | None = TRAIN

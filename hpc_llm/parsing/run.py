@@ -13,15 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import sub
 
-from hpc_llm.causes.cause import Sign
-from hpc_llm.causes.numerics import NAN_LOSS
 from hpc_llm.causes.program import NONE, UNKNOWN
-from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.clock import Clock, ClockReading
 from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
 from hpc_llm.parsing.gaps import Gaps
+from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.means import Distribution
+from hpc_llm.parsing.opening import Line, Opening
 from hpc_llm.parsing.rows import STEP_COLUMNS
 from hpc_llm.parsing.rules import Value, keep_larger
 from hpc_llm.parsing.sample import StepSample
@@ -64,6 +63,9 @@ class LogRun:
     """The formats whose lines were seen, with their precedence."""
     packed: bool = False
     """Every sample is a full sequence."""
+    first_goes_on: bool = False
+    """The line behind the first one may hold its time, too."""
+    opening: Opening = field(default_factory=Opening)
     values: dict[str, Value] = field(default_factory=dict)
     left_out_before: int = 0
     """Runs of the log right before it that were not kept."""
@@ -89,14 +91,7 @@ class LogRun:
     """Whether these are step numbers."""
     counts_steps: bool = False
     """Whether the number of the last line is a step's, though one that may come again."""
-    first_loss: float | None = None
-    last_loss: float | None = None
-    not_finite_at: float | None = None
-    """The first step whose loss is not a finite number."""
-    not_finite_line: str = ""
-    """What the log prints of it, where that was kept."""
-    ends_not_finite: bool | None = None
-    """Whether that of the last step is none; None where no loss was printed."""
+    losses: Losses = field(default_factory=Losses)
     stream: bytes | None = None
     """Prefix of the rank whose steps are counted."""
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -168,34 +163,15 @@ class LogRun:
 
     def verdict(self) -> Verdict:
         """How it ended, as far as its text says; it must be settled."""
-        found = self._verdict()
+        said = self.tail.verdict(self.closed or self.reached_last_step)
+        found = self.losses.verdict(said, self.not_finite_reason)
         if self.mixed is not None and found.cause is NONE:  # the end of one of them
             return Verdict(UNKNOWN, 0.3, None, ())
         return found
 
-    def _verdict(self) -> Verdict:
-        said = self.tail.verdict(self.closed or self.reached_last_step)
-        if not self.ends_not_finite or (said.root is not None and said.cause is not NAN_LOSS):
-            return said
-        reason = self.not_finite_reason or "the loss is not a finite number"
-        line = self.not_finite_line
-        root = Found(
-            NAN_LOSS, Sign("", (), confidence=0.9), line or reason, 0 if line else -1, line=None, reason=reason
-        )
-        return Verdict(NAN_LOSS, root.sign.confidence, root, (NAN_LOSS,))
-
     @property
     def not_finite_reason(self) -> str | None:
-        at = self.not_finite_at
-        if at is None:
-            return None
-        later = ", and was finite again later" if self.ends_not_finite is False and at != self.last else ""
-        return f"the loss is not a finite number at {'step' if self.counts_steps else 'epoch'} {at:g}{later}"
-
-    def note_not_finite(self, line: bytes) -> None:
-        """Keep the first line of a step whose loss is not a finite number."""
-        if not self.not_finite_line and self.not_finite_at is None:
-            self.not_finite_line = line[:SHOWN].decode("utf-8", "replace").strip()
+        return self.losses.reason(self.last, self.counts_steps)
 
     def note(self, name: str, precedence: int, packed: bool) -> None:
         """A line of format `name` was seen; the one with the lowest precedence names the run."""
@@ -263,10 +239,10 @@ class LogRun:
         self.skips.see(step)
         measured = complete(step, self.known, self.packed) if has_more(step) else step.keys()
         loss = step.get("loss")
-        if step.pop("nan_in_line", 0) and self.not_finite_at is None:
-            self.not_finite_at = self.last
+        if step.pop("nan_in_line", 0):
+            self.losses.note_step(self.last)
         if isinstance(loss, (int, float)):
-            self._count_losses([float(loss)], [self.last])
+            self.losses.count([float(loss)], [self.last])
         if self.sample is not None:
             self._draw(step.get("step"), loss)
         self._measure(step, MEASURED & measured)
@@ -281,39 +257,59 @@ class LogRun:
 
     def _measure(self, step: dict[str, Value], measured: Set[str]) -> None:
         """Count the step's measurements; those which hold something else than training are taken out of it."""
-        time, number, tokens = (step.pop(name, None) for name in ("clock_s", "clock_step", "clock_tokens"))
-        if isinstance(time, float) and isinstance(number, int):
-            rounding = float(step.pop("clock_rounding_s", 0.0))
-            seen = float(tokens) if isinstance(tokens, (int, float)) else None
-            self.clock.add(ClockReading(number, time, seen, rounding), self.is_after_pause)
+        self._read_clock(step)
         # The first value is kept apart by the distribution: whether it is a warm-up is known only at the end.
-        before = state_of(self.distributions.get("step_time_s"))
         is_first = self.lines == 1
-        for name in measured if is_first or not self.is_after_pause else ():
-            self.distribution(name).add(float(step[name]), self.weight)
-        self.work.add(step, self.distributions.get("step_time_s"), before)
+        line = self._line(step, frozenset(measured))
+        if is_first:
+            self.opening.first = line
+        if self.lines == 2 and self.first_goes_on and not self.is_after_pause:
+            self.opening.second, measured = line, frozenset()
+        self.count(line, measured if is_first or not self.is_after_pause else ())
+        if self.lines == 2 and self.opening.is_left_out:
+            self._without_measured(step)
         if not self.is_after_pause:
             return
-        for name in MEASURED & step.keys():
-            del step[name]
+        self._without_measured(step)
         self.first_is_after_pause = self.first_is_after_pause or is_first
         self.not_measured += 0.0 if is_first or not measured else self.weight
+
+    def _read_clock(self, step: dict[str, Value]) -> None:
+        time, number, tokens, epoch = (step.pop(f"clock_{name}", None) for name in ("s", "step", "tokens", "epoch"))
+        rounding = float(step.pop("clock_rounding_s", 0.0))
+        if not isinstance(time, float) or not isinstance(number, int):
+            self.clock.pass_over(self.is_after_pause)
+            return
+        seen, at = (float(v) if isinstance(v, (int, float)) else None for v in (tokens, epoch))
+        self.clock.add(ClockReading(number, time, seen, rounding, at), self.is_after_pause)
+
+    def _line(self, step: dict[str, Value], measured: frozenset[str]) -> Line:
+        stamp, rounding = step.pop("stamp_s", None), step.pop("stamp_rounding_s", 0.0)
+        at = float(stamp) if isinstance(stamp, float) else None
+        return Line(self.last, self.weight, dict(step), measured, at, float(rounding))
+
+    @staticmethod
+    def _without_measured(step: dict[str, Value]) -> None:
+        for name in MEASURED & step.keys():
+            del step[name]
+
+    def count(self, line: Line, measured: Iterable[str]) -> None:
+        """Take these columns of a line into the means, and its work."""
+        before = state_of(self.distributions.get("step_time_s"))
+        for name in measured:
+            self.distribution(name).add(float(line.step[name]), line.weight)
+        self.work.add(line.step, self.distributions.get("step_time_s"), before)
+
+    def settle_opening(self) -> None:
+        """All was read: take the second line into the means, unless it may hold the first one's time."""
+        second = self.opening.second
+        if second is not None and not self.opening.is_left_out:
+            self.count(second, second.measured)
+            self.opening.second = None
 
     def distribution(self, name: str) -> Distribution:
         """That of a measurement, made where there is none yet."""
         return self.distributions.setdefault(name, Distribution(rates=name in RATES))
-
-    def _count_losses(self, losses: list[float], steps: Iterable[float | None]) -> None:
-        self.ends_not_finite = not math.isfinite(losses[-1]) if losses else self.ends_not_finite
-        if not math.isfinite(sum(losses)):
-            for loss, step in zip(losses, steps, strict=False):
-                if not math.isfinite(loss) and self.not_finite_at is None:
-                    self.not_finite_at = step
-            losses = [loss for loss in losses if math.isfinite(loss)]
-        if losses:
-            if self.first_loss is None:
-                self.first_loss = losses[0]
-            self.last_loss = losses[-1]
 
     def add_steps(self, order: Sequence[float], columns: Mapping[str, list[float]], facts: Mapping[str, Value]) -> None:
         """Many whole steps at once: their numbers or epochs, rising, and the measurements of each column.
@@ -331,7 +327,7 @@ class LogRun:
         before = state_of(self.distributions.get("step_time_s"))
         for name, numbers in with_times(columns, self.known).items():
             if name == "loss":
-                self._count_losses(numbers, order)
+                self.losses.count(numbers, order)
             elif name in PEAKS:
                 keep_larger(self.values, name, round(max(numbers)))
             elif name in MEASURED:

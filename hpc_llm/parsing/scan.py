@@ -142,7 +142,8 @@ class Scanner:
         length = len(chunk)
         if b"\r" in chunk:
             chunk = sources.clean(chunk)
-        if self._fast is None or self.run.over or self.run.paused or not self._take_fast(self._fast, chunk, length):
+        is_plain = self.run.lines > 1 and not (self.run.over or self.run.paused)  # the first two lines are looked at one by one
+        if self._fast is None or not is_plain or not self._take_fast(self._fast, chunk, length):
             self._careful(sources.clean(chunk))
         self._offset += length
 
@@ -335,8 +336,9 @@ class Scanner:
             self.run.stream = stream_of(chunk, found.start)
         aside, self._aside = self._aside, {}
         if not math.isfinite(float(values.get("loss", 0.0))) or values.get("nan_in_line"):
-            self.run.note_not_finite(line_at(chunk, found.start))
+            self.run.losses.note_line(line_at(chunk, found.start))
         self.run.open_step(number, values, aside)
+        self.run.first_goes_on = found.format is not None and found.format.first_goes_on
         self._step_starts.append(found.start)
         self._last_step_end = self._offset + found.end
 

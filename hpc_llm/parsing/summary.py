@@ -19,8 +19,12 @@ _OF_THE_LOG = frozenset(
 )
 """Columns that do not tell one run of a log from another that prints into it."""
 
+_TIMES = ("step_time_s_mean", "step_time_s_p50", "step_time_s_p90")
+_RATES = tuple(name for name in RATES if name in COLUMNS)
+_AND_ROUNDING = 1.01
+
 LEAST_FOR_WARMUP = 3
-"""With fewer step lines than this the first one is not left out of the means."""
+"""With fewer step lines than this the first one is not left out of the means where the log begins in the middle of a run."""
 
 MESSAGES = "messages"
 """Format of a log without any metric whose messages say how the run ended."""
@@ -29,7 +33,9 @@ MESSAGES = "messages"
 def row_of(run: LogRun) -> Row:
     """The run as a row; `run_id` and `source` are the caller's to fill in. It must be settled."""
     run.flush()
-    if run.orphans and not run.lines:  # the beginning of the log, with the step's number, is missing
+    run.settle_opening()
+    is_cut = bool(run.orphans) and not run.lines
+    if is_cut:  # the beginning of the log, with the step's number, is missing
         run.open_step(None, run.orphans)
         run.flush()
     if run.numbered and run.first is not None and run.last is not None:
@@ -46,20 +52,25 @@ def row_of(run: LogRun) -> Row:
     columns.update(dict.fromkeys(str(values.get(EMPTY_COLUMNS, "")).split()))
     if not run.began and run.numbered and (run.first or 0) > (_steps_in_first_line(run) or 1):
         columns.pop("started_at", None)  # the log begins in the middle, or the run goes on with an earlier one
+    if run.tail.last_attempt is not None:
+        columns["started_at"] = run.tail.last_attempt  # of the one whose end is told
     columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT
     columns["loss_first"], columns["loss_last"] = map(finite, _losses(run, values))
     hole = run.gaps.hole(run.first) if run.numbered else None
     if hole is not None and run.distributions:
         run.left_empty = run.left_empty or f"means over all steps: {hole}"
     if not seen or seen[0].averages:
-        _add_means(run, columns, single=bool(seen) and seen[0].single, is_excerpt=hole is not None)
+        single = bool(seen) and seen[0].single
+        is_from_start = not is_cut and _is_from_start(run, single)
+        _add_means(run, columns, single, is_from_start, is_excerpt=hole is not None)
     elif run.lines and run.numbered and hole is None:
         _count_steps(run, columns, without_first=False)
     columns["kind"] = _kind(run, seen[0] if seen else None, columns)
     if run.work.changed:
         _of_unequal_steps(run, columns)
     _derive(columns, values, None if run.work.changed else tokens_per_step(values, run.packed))
-    _judge(run, columns)
+    _hold_to_the_run(run, columns, values, averages=not seen or seen[0].averages)
+    _judge(run, columns, values)
     if run.mixed is not None:
         _empty(run, columns)
     return Row(**columns)
@@ -67,8 +78,8 @@ def row_of(run: LogRun) -> Row:
 
 def _losses(run: LogRun, values: Mapping[str, Value]) -> tuple[float | None, float | None]:
     """Those of the first and the last step; where no step prints one, those of batches that cannot be told to be steps."""
-    if run.first_loss is not None or run.last_loss is not None:
-        return run.first_loss, run.last_loss
+    if run.losses.first is not None or run.losses.last is not None:
+        return run.losses.first, run.losses.last
     first, last = (values.get(name) for name in ("batch_loss_first", "batch_loss_last"))
     return (first if isinstance(first, float) else None), (last if isinstance(last, float) else None)
 
@@ -107,12 +118,13 @@ def _timed(run: LogRun) -> dict[str, Value]:
     return found
 
 
-def _add_means(run: LogRun, columns: dict[str, Any], single: bool, is_excerpt: bool) -> None:
+def _add_means(run: LogRun, columns: dict[str, Any], single: bool, is_from_start: bool, is_excerpt: bool) -> None:
     """Of an excerpt no means: a line counts for all steps since the line before, and nobody knows how many of them it tells of."""
-    without_first = run.lines >= LEAST_FOR_WARMUP or run.first_is_after_pause
+    is_from_start = is_from_start or run.opening.is_left_out
+    without_first = run.lines >= LEAST_FOR_WARMUP or run.first_is_after_pause or is_from_start
     counted = any(distribution.count for distribution in run.distributions.values())
     for distribution in run.distributions.values():
-        if not run.first_is_after_pause and not (without_first and counted):
+        if not run.first_is_after_pause and not (without_first and (counted or is_from_start)):
             distribution.take_first(_steps_in_first_line(run) or 1)
     if run.distributions and single:
         columns.setdefault("warmup_steps", 1 if without_first else None)
@@ -129,9 +141,16 @@ def _add_means(run: LogRun, columns: dict[str, Any], single: bool, is_excerpt: b
         columns.setdefault("step_time_s_p90", times.percentile(90))
 
 
+def _is_from_start(run: LogRun, single: bool) -> bool:
+    """Whether the first line is that of a process's first steps, which warm it up; with `single` it is of one step alone."""
+    if single and run.numbered:
+        return run.first is not None and run.first <= 1
+    return run.began or not run.numbered or run.first is None or run.first <= (_steps_in_first_line(run) or 1)
+
+
 def _of_unequal_steps(run: LogRun, columns: dict[str, Any]) -> None:
     """Rates of steps that hold unequal work: all tokens over all time, and none where the tokens are not known."""
-    columns.update(dict.fromkeys((*run.work.changed, *(name for name in RATES if name in COLUMNS))))
+    columns.update(dict.fromkeys((*run.work.changed, *_RATES)))
     if run.packed and run.lines >= LEAST_FOR_WARMUP:
         columns["tokens_per_second"] = run.work.tokens_per_second(run.known)
     run.left_empty = run.left_empty or f"{' and '.join(sorted(run.work.changed))}: not the same in all steps"
@@ -145,8 +164,9 @@ def _count_steps(run: LogRun, columns: dict[str, Any], without_first: bool) -> N
     times = run.distributions.get("step_time_s")
     after = int(run.last - run.first) - int(run.not_measured) - int(times.left_out if times is not None else 0)
     if without_first:
-        columns.setdefault("warmup_steps", in_first_line)
-        columns.setdefault("measured_steps", after)
+        second = int(run.opening.second.weight) if run.opening.second is not None else 0
+        columns.setdefault("warmup_steps", in_first_line + second)
+        columns.setdefault("measured_steps", after - second or None)
     else:
         columns.setdefault("measured_steps", after + in_first_line)
 
@@ -158,7 +178,23 @@ def _steps_in_first_line(run: LogRun) -> int | None:
     return max(1, min(int(run.first), int(run.second - run.first)))
 
 
-def _judge(run: LogRun, columns: dict[str, Any]) -> None:
+def _hold_to_the_run(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value], averages: bool) -> None:
+    """Leave the means empty where they would be of more steps than the run has, or of more time than it took; without `averages`
+    the rates are the program's own."""
+    total, measured = values.get("total_steps"), columns.get("measured_steps")
+    mean, time = columns.get("step_time_s_mean"), columns.get("elapsed_s")
+    said, empty = None, (*_TIMES, *_RATES) if averages else _TIMES
+    if isinstance(total, int) and measured is not None and measured > total > 0:
+        said = f"means: they would be of {measured} steps, and the run has {total}"
+        empty = (*empty, "warmup_steps", "measured_steps")
+    elif mean and measured and time and mean * measured > time * _AND_ROUNDING + 1:
+        said = f"step time: {measured} steps of {mean:g} s are more than the {time:g} s that the run took"
+    if said is not None:
+        columns.update(dict.fromkeys(empty))
+        run.left_empty = f"{run.left_empty}; {said}" if run.left_empty else said
+
+
+def _judge(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value]) -> None:
     verdict = run.verdict()
     columns["outcome"], columns["outcome_reason"] = verdict.outcome.value, verdict.reason
     columns["cause"] = verdict.cause.id
@@ -168,7 +204,7 @@ def _judge(run: LogRun, columns: dict[str, Any]) -> None:
             f"{str(verdict.reason).rstrip(': ')}: standard error alone does not say whether the job went on"
         )
     elif verdict.outcome is Outcome.UNKNOWN:
-        columns["outcome_reason"] = _where_it_stops(run)
+        columns["outcome_reason"] = _where_it_stops(run, values)
     elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):
         columns["outcome_reason"] = f"training had ended before: {aftermath}"
     elif verdict.outcome is Outcome.COMPLETED:
@@ -177,9 +213,12 @@ def _judge(run: LogRun, columns: dict[str, Any]) -> None:
         columns["invalid_reason"] = run.not_finite_reason or verdict.reason
 
 
-def _where_it_stops(run: LogRun) -> str:
+def _where_it_stops(run: LogRun, values: Mapping[str, Value]) -> str:
     if run.last is None and run.lines:
         return "the log stops after training steps that it does not number, without a message of an end"
+    if run.last is None and values.get("bar_step"):
+        total = values.get("total_steps")
+        return f"the log stops at step {values['bar_step']} of {total} of its progress bar, without a message of an end"
     if run.last is None:
         return "the log has no training step and no message of an end"
     if not run.counts_steps:

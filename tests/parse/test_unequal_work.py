@@ -14,7 +14,7 @@ HEAD = "using world size: 8, data-parallel size: 8\n  global_batch_size ........
 def line(step: int, batch: int, ms: float, length: int | None = None) -> str:
     more = "" if length is None else f" actual seqlen: {length} |"
     return (
-        f" iteration {step:8}/     500 | elapsed time per iteration (ms): {ms} | learning rate: 1.0E-04 |"
+        f" iteration {step:8}/    5000 | elapsed time per iteration (ms): {ms} | learning rate: 1.0E-04 |"
         f" global batch size: {batch:5} |{more} lm loss: 9.9E+00 | loss scale: 1.0 | grad norm: 1.2 |\n"
     )
 

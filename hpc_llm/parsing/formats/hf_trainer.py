@@ -79,7 +79,7 @@ _SO_FAR = {"elapsed_s": "so_far_s", "trainer_rate": "line_rate", "tokens_seen": 
 """What the Trainer counts since the start -> its name in a line of training: it is no figure of the whole, nor of a step."""
 
 # tqdm clears its bar, the line is written, and the bar is drawn again below with the step that was logged.
-_REDRAWN = r"(?:\s+\d+%(?:\|[^|\n]*\|)? *(\d+)/[1-9]\d* \[([\d:]+)<)?"
+_REDRAWN = r"(?:\s+\d+%(?:\|[^|\n]*\|)? *([1-9]\d*)/([1-9]\d*) \[([\d:]+)<)?"
 
 
 def _step(match: re.Match[bytes]) -> Mapping[str, Value]:
@@ -88,9 +88,13 @@ def _step(match: re.Match[bytes]) -> Mapping[str, Value]:
     if "step" in found:
         found.pop("order", None)
     found = {_SO_FAR.get(name, name): value for name, value in found.items()}
-    bar = seconds(match[2].decode()) if match[2] is not None else None
-    if match[1] is not None:
-        found.setdefault("step", int(match[1]))
+    bar = seconds(match[3].decode()) if match[3] is not None else None
+    if match[1] is not None and found.get("step", int(match[1])) != int(match[1]):
+        bar = None
+    elif match[1] is not None and "step" not in found:
+        found["step"], found["bar_total"] = int(match[1]), int(match[2])
+        if "order" in found:
+            found["clock_epoch"] = found["order"]
     if "step" in found and ("so_far_s" in found or bar is not None):
         time = found.get("so_far_s", bar)
         found["clock_step"], found["clock_s"] = found["step"], float(str(time))
@@ -119,8 +123,14 @@ def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     return None if elapsed is None else {f"bar {int(match[2])}": f"{int(match[1])} {elapsed}"}
 
 
+_OF_THE_BAR = ("step", "bar_total", "clock_step", "clock_s", "clock_rounding_s", "clock_epoch")
+
+
 def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: bool) -> Mapping[str, Value]:
-    """The bar is drawn once more below the summary; one that begins anew there is the next run's."""
+    """The bar is drawn once more below the summary; one that begins anew there is the next run's. Below a line of training
+    may stand the bar of an evaluation, which says nothing of it."""
+    if "bar_total" in values and known.get("total_steps", values["bar_total"]) != values["bar_total"]:
+        return {name: value for name, value in values.items() if name not in _OF_THE_BAR}
     if "elapsed_s" not in known or not any(name[:4] in ("bar ", "begu") for name in values):
         return values
     is_next = "next_bar" in known or any(_done_of(known.get(name)) > _done_of(bar) for name, bar in values.items())
@@ -201,6 +211,7 @@ def _finish(values: dict[str, Value]) -> None:
     bar = _training_bar(values)
     if bar is not None:
         values.setdefault("total_steps", bar.total)
+        values["bar_step"] = bar.done
     steps, times = trainer_steps.of_the_run(values, bar), values.get("elapsed_s")
     values["is_resumed"], values["is_partial"] = steps.resumed, steps.resumed or steps.early
     rates(values)
@@ -211,7 +222,9 @@ def _finish(values: dict[str, Value]) -> None:
     if runtime is None and (bar is None or timed_otherwise):
         return
     time, done = (runtime, steps.done) if runtime is not None or bar is None else (bar.time_s, steps.by_bar(bar))
-    if done and time:
+    if done == 1 and time:
+        leave_empty(values, "step time: it is that of the first step alone, which is a warm-up")
+    elif done and time:
         values.setdefault("measured_steps", done)
         values["warmup_steps"] = 0
         if not timed_otherwise:

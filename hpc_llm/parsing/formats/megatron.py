@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime, timezone
 
 from hpc_llm.parsing.formats.deepspeed import ASSUMED
 from hpc_llm.parsing.registry import LineFormat
@@ -20,6 +21,10 @@ _PAIR = re.compile(
     rb"(\b[A-Za-z]\w{0,30}(?:[\]/ .\-]+\w{1,30}){0,7}|\[\w{2,3}\]-\w{1,10})(?: ?\(([^()\n|]{1,40})\))?(?:[:=] *| )([-+]?(?:\d[\d.,]*(?:[eE][-+]?\d+)?|nan|inf))"
     rb"(?:/(\d[\d.]*))?(?: \(avg [\d.]+\))?(?:TFLOPS)? *(?=\||$)"
 )
+
+_STAMP = re.compile(rb"\[(20\d\d-[01]\d-[0-3]\d [0-2]\d:[0-5]\d:[0-5]\d)(?:\.(\d{1,9}))?\]")
+_MOMENT = 0.05
+"""Seconds between the end of a step and its line."""
 
 _COUNTED = "counted_tflops_per_gpu"
 """What the forks of Megatron-LM count: the work of the hardware, with the forward pass that is done again for the backward one.
@@ -92,7 +97,18 @@ def _iteration(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     # A mean over iterations whose losses are no numbers is not printed at all.
     if "loss" not in found and (nans or (math.isnan(float(norm)) and not found.get("skipped_in_line"))):
         found["loss"] = math.nan
-    return {**found, "step": step, "total_steps": int(match["all"])}
+    return {**found, **_stamp(match), "step": step, "total_steps": int(match["all"])}
+
+
+def _stamp(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """When the line was printed, which current releases write before it."""
+    begin = match.string.rfind(b"\n", 0, match.start() + 1) + 1
+    found = _STAMP.search(match.string, max(begin, match.end("before")), match.start("number"))
+    if found is None:
+        return {}
+    when = datetime.fromisoformat(found[1].decode()).replace(tzinfo=timezone.utc)
+    parts = float(b"0." + (found[2] or b"0"))
+    return {"stamp_s": when.timestamp() + parts, "stamp_rounding_s": _MOMENT if found[2] else 1.0}
 
 
 def _wrapped(match: re.Match[bytes]) -> Mapping[str, Value] | None:
@@ -155,6 +171,7 @@ FORMAT = LineFormat(
         literal=" | elapsed time per iteration (ms): ",
     ),
     packed=True,
+    first_goes_on=True,
     one_loss=True,
     rules=(
         rule(Kind.START, r"-{8} arguments -{8}", literal="-- arguments --"),

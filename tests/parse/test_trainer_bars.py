@@ -1,0 +1,95 @@
+"""The Trainer's lines beside its progress bars: where output waits in a buffer, a line stands beside any state of any bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hpc_llm.parsing import Reading, Row, Step
+
+EVAL = "{'eval_loss': 1.2, 'eval_runtime': 30.0, 'epoch': %.1f}\n"
+ENDED = "{'train_runtime': %s, 'train_samples_per_second': 9.0, 'train_steps_per_second': %s, 'train_loss': 2.0, 'epoch': 4.0}\n"
+
+
+def loss(epoch: float) -> str:
+    return f"{{'loss': 1.5, 'grad_norm': 0.5, 'learning_rate': 0.001, 'epoch': {epoch:.2f}}}\n"
+
+
+def bar(done: int, total: int, time: int) -> str:
+    return f" {100 * done // total}%|####      | {done}/{total} [{time // 60:02}:{time % 60:02}<10:00,  1.00s/it]\n"
+
+
+def epochs(shift: int = 0, lag: int = 0) -> str:
+    """Four epochs of 100 steps of 1 s, each with an evaluation of 30 s behind it; the bar is `lag` steps ahead of the lines."""
+    text = ""
+    for epoch in range(4):
+        begin = 130 * epoch
+        text += "".join(loss(epoch + part / 5) for part in range(1, 6))
+        text += bar(100 * (epoch + 1) + lag * epoch + shift, 400, begin + 100)
+        text += bar(0, 10, 0) + bar(5, 10, 15) + bar(10, 10, 30) + EVAL % (epoch + 1)
+    return text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [epochs(), epochs(lag=-7), epochs() + ENDED % (520.0, 0.769)],
+    ids=["bars at the end of epochs", "bars beside their lines", "ended"],
+)
+def test_no_time_of_a_step_holds_an_evaluation(row: Callable[[str], Row], text: str) -> None:
+    found = row(text)
+    assert found.step_time_s_mean is None
+    assert (found.measured_steps or 0) <= 400
+
+
+def test_lines_between_which_nothing_was_evaluated_still_tell_the_time(row: Callable[[str], Row]) -> None:
+    text = "".join(loss(part / 100) + bar(part, 400, part) for part in range(10, 100, 10))
+    assert row(text + EVAL % 1 + loss(1.1) + bar(110, 400, 140)).step_time_s_mean == pytest.approx(1.0, rel=0.02)
+
+
+def test_the_bar_of_an_evaluation_says_nothing_of_training(
+    row: Callable[[str], Row], steps: Callable[[str], list[Step]]
+) -> None:
+    """A burst of lines stands above the bar of an evaluation that begins, or is under way."""
+    begin = "***** Running training *****\n  Num examples = 1600\n  Total optimization steps = 400\n"
+    text = begin
+    for at in range(1, 5):
+        text += bar(100 * at, 400, 130 * at) + "".join(loss(at - 1 + part / 5) for part in range(1, 6))
+        text += bar(0 if at % 2 else 280, 280, 0 if at % 2 else 29)
+    text += bar(400, 400, 520) + EVAL % 4 + ENDED % (520.0, 0.769)
+    found = row(text)
+    assert (found.measured_steps, found.step_time_s_mean, found.elapsed_s) == (400, None, 520.0)
+    assert {one.step for one in steps(text)} == {None}
+
+
+def test_means_are_held_to_the_steps_of_the_run(read: Callable[[str], Reading]) -> None:
+    line = '{{"current_steps": {0}, "total_steps": 10, "loss": 1.0, "epoch": 0.1, "elapsed_time": "0:{0:02}:00"}}\n'
+    good = "".join(line.format(step) for step in range(2, 11, 2))
+    [found] = read(good).rows
+    assert (found.measured_steps, found.step_time_s_mean) == (8, 60.0)
+    wrong = read(good.replace('"total_steps": 10', '"total_steps": 6'))
+    [found] = wrong.rows
+    assert (found.measured_steps, found.step_time_s_mean, found.warmup_steps) == (None, None, None)
+    assert "they would be of 8 steps, and the run has 6" in " ".join(wrong.left_empty)
+
+
+def test_the_time_of_all_steps_is_no_more_than_the_run_s(read: Callable[[str], Reading]) -> None:
+    """DeepSpeed tells the rate of whole batches, the program numbers the parts of them."""
+    text = "[2026-01-01 00:00:00,000] [INFO] [config.py:1001:print]   train_batch_size ............. 8\n"
+    for step in range(1, 41):
+        text += f"[Step {step}/40] Loss: 2.5 | Global Tokens/s: 500.00 | GPU Mem (GB): 3.10 | Peak Mem: 4.25\n"
+        if step % 4 == 0:
+            text += f"[timer.py:264:stop] epoch=0/micro_step={step}/global_step={step // 4}, RunningAvgSamplesPerSec=0.8, CurrSamplesPerSec=0.8\n"
+    reading = read(text + "Training done in 100.00 seconds.\nAvg Global Tokens/s: 480.00\n")
+    [found] = reading.rows
+    assert (found.elapsed_s, found.step_time_s_mean, found.tokens_per_second) == (100.0, None, 480.0)
+    assert "40 steps of 10 s are more than the 100 s" in " ".join(reading.left_empty)
+
+
+def test_one_step_of_a_bar_is_a_warm_up_and_a_step(row: Callable[[str], Row]) -> None:
+    begin = "[INFO|trainer.py:2313] 2026-01-01 10:00:00,000 >> ***** Running training *****\n"
+    begin += "[INFO|trainer.py:2321] 2026-01-01 10:00:00,000 >>   Total optimization steps = 28\n"
+    found = row(begin + bar(0, 28, 0).replace("1.00s/it", "?it/s").replace("10:00", "?") + bar(1, 28, 31))
+    assert (found.measured_steps, found.step_time_s_mean) == (None, None)
+    assert found.outcome_reason == "the log stops at step 1 of 28 of its progress bar, without a message of an end"
+    assert row(begin + bar(1, 28, 31) + bar(11, 28, 131)).measured_steps == 11
