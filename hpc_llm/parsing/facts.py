@@ -17,7 +17,7 @@ START = re.compile(re.escape(CELL.strip()))
 END_OF_JOB = b"CANCELLED AT "
 """Is in every message by which Slurm ends a job or a step: steps after it are those of another run."""
 
-JOB_OVER = re.compile(rb"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT [^\n]*")
+JOB_OVER = re.compile(rb"\*\*\* (?:JOB (?P<job>\S+)|STEP \S+) ON \S+ CANCELLED AT [^\n]*")
 
 RULES: tuple[Rule, ...] = (
     # nvidia-smi's table; the vendor's prefix differs from card to card.

@@ -22,6 +22,7 @@ from hpc_llm.parsing.rules import LARGEST, Convert, Kind, Rule, Value, floats, n
 from hpc_llm.parsing.run import MEASURED, PEAKS
 from hpc_llm.parsing.sample import LossAt
 from hpc_llm.parsing.work import VARIES
+from hpc_llm.text import sources
 
 FEWEST_STEPS = 64
 """A chunk with fewer step lines than this is worth the careful lane."""
@@ -280,6 +281,23 @@ class FastLane:
             return None  # steps of unequal work are counted one by one
         values = {name: self._convert(name, columns[name]) for name in self._wanted}
         return self._steps(order, values, columns["loss"] if "loss" in self._wanted else (), chunk)
+
+
+def end_of_chunk(text: bytes, begin: int, size: int, lane: FastLane | None) -> int:
+    """Where a chunk of about this size that begins at `begin` ends; `begin` itself where more text is needed to say.
+
+    On the fast lane it ends before a step line, so that it holds whole steps.
+    """
+    if len(text) - begin < size:
+        return begin
+    end = sources.end_of_lines(text, begin, begin + size)
+    if end == begin:
+        return sources.end_of_lines(text, begin, len(text))
+    if lane is None:
+        return end
+    mark = text.rfind(lane.mark, begin, end)
+    start = text.rfind(b"\n", begin, mark) + 1 if mark > begin else 0
+    return start if start > begin else end
 
 
 def _last_of(chunk: bytes, owner: LineFormat, rule: Rule) -> Hit | None:

@@ -105,7 +105,7 @@ def _borders(chunk: bytes) -> Iterator[Hit]:
     if facts.END_OF_JOB in chunk:
         for match in facts.JOB_OVER.finditer(chunk):
             if not is_quoted(chunk, match.start(), match.end()):  # after all else at its place
-                yield Hit(match.start(), match.end(), 1 << 30, border=Border.JOB_OVER)
+                yield Hit(match.start(), match.end(), 1 << 30, match=match, border=Border.JOB_OVER)
     for match in facts.START.finditer(chunk):  # before all else at its place
         yield Hit(match.start(), match.end(), -1, border=Border.CELL)
 

@@ -18,7 +18,7 @@ from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import pass_over
-from hpc_llm.parsing import notebook
+from hpc_llm.parsing import jobs, notebook
 from hpc_llm.parsing.believed import leave_out_impossible
 from hpc_llm.parsing.held import tells_settings_alone
 from hpc_llm.parsing.inputs import STDIN, inputs
@@ -69,6 +69,7 @@ class Reading:
     @staticmethod
     def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
         """What the runs of a log come to."""
+        runs = jobs.rejoined(list(runs), job_of(source))
         for run in runs:
             run.tail.job, run.tail.source = job_of(source), source
         left_out = sum(run.left_out_before for run in runs)

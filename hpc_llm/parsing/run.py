@@ -15,6 +15,7 @@ from operator import sub
 
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.verdict import Verdict
+from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.clock import Clock, ClockReading
 from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
 from hpc_llm.parsing.gaps import Gaps
@@ -76,6 +77,8 @@ class LogRun:
     """What a library below the program printed; it counts where the program itself does not say."""
     tail: Tail = field(default_factory=Tail)
     """The end of its text, which may say how it ended."""
+    aftermath: Aftermath | None = None
+    """It begins where a line names another job, or one was over."""
     job_over: bool = False
     """The scheduler said that the job was over."""
     lines: int = 0
@@ -156,6 +159,18 @@ class LogRun:
     def known(self) -> Mapping[str, Value]:
         """The facts so far."""
         return {**self.companion, **self.inherited, **self.values}
+
+    def goes_back(self, number: float | None, by_step: bool) -> bool:
+        """Whether this number cannot follow the last one. An epoch is printed rounded: it may come again."""
+        if number is None or self.last is None:
+            return False
+        return number <= self.last if by_step else number < self.last
+
+    def goes_on(self, number: float | None) -> bool:
+        """Whether this is the number of the next step, or of the same one."""
+        if self.closed or number is None or self.last is None:
+            return False
+        return self.last <= number <= self.last + self.weight
 
     def pause(self) -> None:
         """Something else than training takes place."""

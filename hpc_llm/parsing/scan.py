@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from hpc_llm.parsing import jobs
+from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.begun import Begun
 from hpc_llm.parsing.copies import Copies
-from hpc_llm.parsing.fast import FastLane
+from hpc_llm.parsing.fast import FastLane, end_of_chunk
 from hpc_llm.parsing.held import Held
 from hpc_llm.parsing.joining import MOST_RUNS, leave_out, merge, without_empty
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of, without_endless_lines
@@ -105,7 +107,7 @@ class Scanner:
         """Read the next bytes."""
         text = self._held + block if self._held else block
         begin = 0
-        while (end := self._end_of_chunk(text, begin)) > begin:
+        while (end := end_of_chunk(text, begin, CHUNK if self._fast else min(CHUNK, SLOW_CHUNK), self._fast)) > begin:
             self._take_chunk(text[begin:end])
             begin = end
         self._held = text[begin:]
@@ -121,28 +123,13 @@ class Scanner:
         self._later.give_unknown(self.run)
         return without_empty(self.runs)
 
-    def _end_of_chunk(self, text: bytes, begin: int) -> int:
-        """Where a chunk that begins at `begin` ends; `begin` itself where more text is needed to say.
-
-        On the fast lane it ends before a step line, so that it holds whole steps.
-        """
-        size = min(CHUNK, SLOW_CHUNK) if self._fast is None else CHUNK
-        if len(text) - begin < size:
-            return begin
-        end = sources.end_of_lines(text, begin, begin + size)
-        if end == begin:
-            return sources.end_of_lines(text, begin, len(text))
-        if self._fast is None:
-            return end
-        mark = text.rfind(self._fast.mark, begin, end)
-        start = text.rfind(b"\n", begin, mark) + 1 if mark > begin else 0
-        return start if start > begin else end
-
     def _take_chunk(self, chunk: bytes) -> None:
         length = len(chunk)
         if b"\r" in chunk:
             chunk = sources.clean(chunk)
-        is_plain = self.run.lines > 1 and not (self.run.over or self.run.paused)  # the first two lines are looked at one by one
+        is_plain = self.run.lines > 1 and not (
+            self.run.over or self.run.paused
+        )  # the first two lines are looked at one by one
         if self._fast is None or not is_plain or not self._take_fast(self._fast, chunk, length):
             self._careful(sources.clean(chunk))
         self._offset += length
@@ -196,8 +183,7 @@ class Scanner:
     def _take(self, found: Hit, chunk: bytes) -> bool:
         """Apply one match; false where it turned out to be no metric."""
         if found.border is Border.JOB_OVER:
-            self.run.job_over = True
-            self._job_over_at = self._offset + found.end
+            self._end_job(found, chunk)
             return True
         if found.rule is None or found.match is None:
             self._later.give_unknown(self.run)
@@ -209,12 +195,37 @@ class Scanner:
         if self._count_unparsed and found.rule.leaves_commas(found.match):
             self.unparsed.note_comma(line_at(chunk, found.start))
         if found.format is None:
-            self.run.learn(values)
+            self._learn_of_job(found, values, chunk)
             return True
         if found.format.place is not None:
             values = found.format.place(values, self.run.known, self.run.has_steps)
         self._apply(found, found.format, found.rule.kind, values, chunk)
         return True
+
+    def _end_job(self, found: Hit, chunk: bytes) -> None:
+        """The scheduler said that the job, or a step of it, is over: what follows a job may be another one's."""
+        self.run.job_over = True
+        self._job_over_at = self._offset + found.end
+        if found.match is None or found.match["job"] is None or self.run.mixed is not None:
+            return
+        self._later.give_unknown(self.run)
+        end = min(found.end + 1, len(chunk))
+        self._taken_to = self._offset + end
+        self._begin(chunk, end, only_after_results=False, aftermath=Aftermath.of(found.match))
+
+    def _learn_of_job(self, found: Hit, values: Mapping[str, Value], chunk: bytes) -> None:
+        """A fact of the job; that of another one is another run's."""
+        known = self.run.values.get("job_id")
+        if self.run.mixed is None and jobs.is_another(values.get("job_id"), known):
+            self._later.give_unknown(self.run)
+            start = chunk.rfind(b"\n", 0, found.start) + 1
+            self._begin(chunk, start, only_after_results=False, aftermath=Aftermath(str(known)))
+        self.run.learn(values)
+
+    def _rejoin(self) -> None:
+        """What follows the end of a job is that job's."""
+        later = self.runs.pop()
+        merge(self.run, later)
 
     def _apply(self, found: Hit, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
         is_owner = self._stands_in and owner.stands_in and kind is Kind.STEP
@@ -259,11 +270,14 @@ class Scanner:
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values
+        position = self._offset + found.start
+        if not jobs.is_own(self.run) and self._goes_on(self.runs[-2], number if by_step else None, position):
+            self._rejoin()
         if self.run.mixed is None and self._copies.takes_second_line(self.run, found, values, self._rules_of_step):
             return
         if self._is_mixed(found, number, values, chunk):
             return
-        if self.run.over and not self._goes_on(number if by_step else None, self._offset + found.start):
+        if self.run.over and not self._goes_on(self.run, number if by_step else None, position):
             self._begin(chunk, found.start, only_after_results=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)
@@ -275,7 +289,7 @@ class Scanner:
             return
         elif self._shows_two_rows(number):
             return
-        elif self._goes_back(number, by_step):
+        elif self.run.goes_back(number, by_step):
             self._begin(chunk, found.start, only_after_results=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
@@ -315,19 +329,10 @@ class Scanner:
         del self.runs[first + 1 :]
         self.run.mixed = in_words(shown)
 
-    def _goes_on(self, number: float | None, position: int) -> bool:
+    def _goes_on(self, run: LogRun, number: float | None, position: int) -> bool:
         """Whether this is the next step of a run whose job was said to be over: processes have some time to end, and a text
         that is trained on may say anything."""
-        run = self.run
-        if run.closed or number is None or run.last is None or position - self._job_over_at > STILL_ENDING:
-            return False
-        return run.last <= number <= run.last + run.weight
-
-    def _goes_back(self, number: float | None, by_step: bool) -> bool:
-        """Whether this number cannot follow the last one. An epoch is printed rounded: it may come again."""
-        if number is None or self.run.last is None:
-            return False
-        return number <= self.run.last if by_step else number < self.run.last
+        return position - self._job_over_at <= STILL_ENDING and run.goes_on(number)
 
     def _open(self, found: Hit, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
         self._flush()
@@ -351,24 +356,27 @@ class Scanner:
             return False
         return not self._copies.begin_anew(run, number, found.rule)
 
-    def _begin(self, chunk: bytes, position: int, *, only_after_results: bool) -> None:
-        """Another run begins at `position` of the chunk, unless this one has nothing yet."""
+    def _begin(
+        self, chunk: bytes, position: int, *, only_after_results: bool, aftermath: Aftermath | None = None
+    ) -> None:
+        """Another run begins at `position` of the chunk, unless this one has nothing yet; of another job with `aftermath`."""
         if (only_after_results and not self.run.has_results) or (self.run.mixed is not None and only_after_results):
             self.run.began = True
             return
         self._flush()
         self._hand_over(chunk, position)
-        if (
-            len(self.runs) <= MOST_RUNS or not self.run.has_steps
-        ):  # else it is left out, and its messages need no search
+        if not jobs.is_own(self.run):
+            self._rejoin()
+        # Else it is left out, and its messages need no search.
+        if len(self.runs) <= MOST_RUNS or not self.run.has_steps:
             self.run.tail.settle()
         if self.run.empty:
             return
         known = {**self.run.inherited, **self.run.values}
-        inherited = {name: known[name] for name in OF_THE_JOB if name in known}
+        inherited = {name: known[name] for name in OF_THE_JOB if name in known and aftermath is None}
         self.runs.append(self._new_run())
+        self.run.began, self.run.inherited, self.run.aftermath = True, inherited, aftermath
         leave_out(self.runs)
-        self.run.began, self.run.inherited = True, inherited
         self._later.give(self.run)
         self._begun.add(self.run, self._taken_to, self._offset)
         self._aside = {}
@@ -377,6 +385,8 @@ class Scanner:
         """Give the run the text of the chunk up to `position`."""
         begin, self._handed_to = self._handed_to, position
         starts, self._step_starts = self._step_starts, []
+        if self.run.aftermath is not None:
+            self.run.aftermath.look(chunk[begin:position])
         if self.run.has_steps or self._measures_else:
             self.run.tail.add(chunk[begin:position], [max(0, start - begin) for start in starts])
         else:

@@ -163,7 +163,8 @@ def test_of_very_many_runs_the_first_and_the_last_are_kept(pieces: int, tmp_path
             scanner.feed(part.encode())
             runs = join((runs, scanner.finish()))
             leave_out(runs)
-        assert len(runs) == MOST_RUNS + 1 and sum(run.left_out_before for run in runs) in (
+        held = sum(run.has_steps for run in runs)  # behind the last job no run may have begun yet
+        assert held == MOST_RUNS + 1 and sum(run.left_out_before for run in runs) in (
             count - MOST_RUNS - 1,
             count - MOST_RUNS,
         )

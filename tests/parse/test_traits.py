@@ -40,7 +40,7 @@ def test_resubmission_in_one_log(read):
         ("job", "PREEMPTED", 60),
         ("job#2", "COMPLETED", 60),
     ]
-    assert [r.job_id for r in rows] == ["7", "7"]
+    assert [r.job_id for r in rows] == ["7", None]  # the next job may be that one again, or another one
 
 
 @pytest.mark.parametrize(
