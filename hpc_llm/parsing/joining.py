@@ -121,9 +121,8 @@ def join(pieces: Iterable[list[LogRun]]) -> list[LogRun]:
 def leave_out(runs: list[LogRun]) -> None:
     """Keep the first of very many runs and the last one, of which more may come: what has so many is no log of training, and
     would take memory without end."""
-    last = (
-        -2 if runs and runs[-1].aftermath is not None and not runs[-1].has_steps else -1
-    )  # which may be a run, or none
+    is_open = runs and runs[-1].aftermath is not None and not runs[-1].has_steps  # it may be a run, or none
+    last = -2 if is_open else -1
     while len(runs) > MOST_RUNS - last:
         left = runs.pop(last - 1)
         runs[last].left_out_before += 1 + left.left_out_before
