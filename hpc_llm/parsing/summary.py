@@ -52,8 +52,6 @@ def row_of(run: LogRun) -> Row:
     columns.update(dict.fromkeys(str(values.get(EMPTY_COLUMNS, "")).split()))
     if not run.began and run.numbered and (run.first or 0) > (_steps_in_first_line(run) or 1):
         columns.pop("started_at", None)  # the log begins in the middle, or the run goes on with an earlier one
-    if run.tail.last_attempt is not None:
-        columns["started_at"] = run.tail.last_attempt  # of the one whose end is told
     columns["format"] = seen[0].name if seen else MESSAGES if run.tail.speaks else UNKNOWN_FORMAT
     columns["loss_first"], columns["loss_last"] = map(finite, _losses(run, values))
     hole = run.gaps.hole(run.first) if run.numbered else None
