@@ -19,9 +19,9 @@ Piece = tuple[int, bytes]
 _TAKEN_DOWN = re.compile(
     r"\*\*\* JOB (?P<job>\d{1,18})(?: .{0,200})? CANCELLED(?: AT (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b)?"
 )
-_PARTS = 128
+PARTS = 128
 """The parts of one job, and the tasks of an array, have ids of their own, one after the other; they end at once."""
-_AT_ONCE_S = 5
+AT_ONCE_S = 5
 _AGAIN_S = 120
 """So long after Slurm took a job down it begins again at the earliest; so much later another attempt begins."""
 _CLOCK = re.compile(rb"\b(20\d\d)[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)")
@@ -66,9 +66,9 @@ class _Down:
     def is_same(self, other: _Down) -> bool:
         """Whether it is the same taking down, of another part of the job or said again."""
         if self.time is None or other.time is None:
-            return abs(self.job - other.job) < _PARTS
+            return abs(self.job - other.job) < PARTS
         apart = abs((self.time - other.time).total_seconds())
-        return apart < (_AGAIN_S if self.job == other.job else _AT_ONCE_S) and abs(self.job - other.job) < _PARTS
+        return apart < (_AGAIN_S if self.job == other.job else AT_ONCE_S) and abs(self.job - other.job) < PARTS
 
 
 def begin_of_last_job(found: Sequence[Found]) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
+from hpc_llm.causes.later import AT_ONCE_S
+
 _STAMP = re.compile(rb"(?<![\d.])(20\d\d-[01]\d-[0-3]\d)[ T_]([0-2]\d:[0-5]\d:[0-5]\d)")
 _DATE = re.compile(
     rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ((?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}\d{1,2} \d\d:\d\d:\d\d)"
@@ -30,6 +32,8 @@ class Aftermath:
     """When."""
     is_later: bool = False
     """A time in it shows that the job was over long before."""
+    is_at_once: bool = False
+    """The first time in it is that of the job's end, as where the parts of a job are ended one after the other."""
 
     @staticmethod
     def of(match: re.Match[bytes]) -> Aftermath:
@@ -39,8 +43,11 @@ class Aftermath:
     def look(self, text: bytes) -> None:
         """Some more of it."""
         if self.at is not None and not self.is_later:
-            limit = self.at + _DYING
-            self.is_later = any(time > limit for time in islice(_times(text), _STAMPS))
+            times = list(islice(_times(text), _STAMPS))
+            self.is_later = any(time > self.at + _DYING for time in times)
+            self.is_at_once = self.is_at_once or any(
+                abs(time - self.at).total_seconds() < AT_ONCE_S for time in times[:1]
+            )
 
 
 def _times(text: bytes) -> Iterator[datetime]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hpc_llm.causes.later import PARTS
+from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.joining import merge
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.run import LogRun
@@ -21,7 +23,12 @@ def is_own(run: LogRun) -> bool:
     after = run.aftermath
     if after is None or run.has_steps or run.trains or run.is_programs:
         return True
-    return after.is_later or is_another(run.values.get("job_id"), after.job)
+    return after.is_later or (is_another(run.values.get("job_id"), after.job) and not _is_part(run, after))
+
+
+def _is_part(run: LogRun, after: Aftermath) -> bool:
+    """Whether the job behind the end of another is a part of it: their numbers are near each other, and both ended at once."""
+    return after.is_at_once and abs(int(str(run.values["job_id"])) - int(after.job)) < PARTS
 
 
 def rejoined(runs: list[LogRun], job: int | None) -> list[LogRun]:
