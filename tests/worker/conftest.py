@@ -14,8 +14,11 @@ from tiny_plans import RunPlan
 from worlds import Worlds
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.records.agreement import contradictions
 from hpc_llm.records.files import read_json
+from hpc_llm.records.possible import possible
 from hpc_llm.records.run import RunPaths
+from hpc_llm.runs.progress import read_steps
 from hpc_llm.worker.main import run as run_program
 from hpc_llm.worker.pretrain_llm import PROGRAM
 from hpc_llm.worker.ranks import find_ranks
@@ -59,6 +62,8 @@ def run_plan(tmp_path: Path, _imported: None) -> Iterator[RunPlan]:
         code = run_program(PROGRAM, record)
         result = read_json(paths.result)
         assert result is not None
+        assert contradictions(possible(plan.flat()), possible(result)) == []
+        assert read_steps(paths.steps, possible(plan.flat())).contradiction is None
         assert (code == 0) == (result["outcome"] in ("COMPLETED", "INVALID") and result["error"] is None)
         return result
 
