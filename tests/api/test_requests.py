@@ -117,7 +117,7 @@ def test_the_mapping_of_the_caller_is_left_as_it_was() -> None:
         (5, {}, "of type int"),
         ([BASE], {}, "of type list"),
         ("", {}, "an empty name"),
-        ("not-there.yaml", {}, "not-there.yaml: cannot be read"),
+        ("not-there.yaml", {}, "not-there.yaml: there is no such file"),
         ({**BASE, "Steps": 5}, {}, "did you mean 'steps'"),
         ({**BASE, "micro-batch-size": 2, "micro_batch_size": 3}, {}, "comes twice"),
     ],
