@@ -140,6 +140,7 @@ def diagnosed_s(line: bytes, length: int, between: bytes) -> float:
 def test_a_log_that_repeats_a_sign_takes_a_time_that_grows_like_it(between: bytes) -> None:
     units = _units()
     assert len(units) > 1000
+    units = units[::3] if b"\n" in between else units  # that a line is long is what is dangerous
     long = {unit: diagnosed_s(unit, 50_000, between) for unit in units}
     # A block is read as a whole, so that what takes a second takes a minute in a log of a few megabytes.
     slow = [

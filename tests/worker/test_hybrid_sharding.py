@@ -24,7 +24,7 @@ pytestmark = pytest.mark.train
 HERE = Path(__file__).parent
 ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
 SHAPE = {
-    "engine": "fsdp2", "precision": "fp32", "optimizer": ADAMW, "steps": 10, "micro_batch_size": 2,
+    "engine": "fsdp2", "precision": "fp32", "optimizer": ADAMW, "steps": 6, "micro_batch_size": 2,
     "gradient_accumulation_steps": 2, "model": "tiny-h8", "weights": "random",
 }  # fmt: skip
 LORA = {"kind": "lora", "r": 8, "alpha": 16, "dropout": 0.0, "target_modules": "all-linear"}
@@ -61,10 +61,10 @@ def requests(folder: Path) -> dict[str, Any]:
     return {
         "split": trains(plan("z3", 4)),
         "hybrid": trains(hybrid),
-        "hybrid-kept": trains(plan("z2", 4, nodes=2, keeps_parameters=True, layers_per_unit=8, eval_every=5)),
+        "hybrid-kept": trains(plan("z2", 4, nodes=2, keeps_parameters=True, layers_per_unit=8, eval_every=3)),
         "one-rank-nodes": trains(plan("z3", 4, nodes=4)),
-        "lora": trains(plan("z3lora", 4, **lora, save_every=10)),
-        "lora-hybrid": trains(plan("z3lora", 4, nodes=2, **lora, save_every=10)),
+        "lora": trains(plan("z3lora", 4, **lora, save_every=6)),
+        "lora-hybrid": trains(plan("z3lora", 4, nodes=2, **lora, save_every=6)),
         "fp16": trains(plan("z3", 4, **low)),
         "fp16-hybrid": trains(plan("z3", 4, nodes=2, **low)),
         "pairs": trains(plan("z3", 4, tensor=2)),
