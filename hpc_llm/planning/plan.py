@@ -96,10 +96,9 @@ def plan(
 ) -> PlanWithOrigins:
     """Decide everything about one run.
 
-    `sources` says where each field of the experiment came from (`--steps`, `FILE.yaml`); a field that is not in it was
-    set by the caller. `corpus` is what its data were prepared as; where there are data and no corpus, what
-    is wrong whatever they hold is refused, and the plan is none that could be run. Raises PlanError or RequestError when the site, its GPU or
-    the method cannot do it.
+    `sources` says where each field of the experiment came from (`--steps`, `FILE.yaml`); what is not in it the caller has set. `corpus` is
+    what its data were prepared as; without one, where there are data, what is wrong whatever they hold is refused, and the plan is
+    none that could be run. Raises PlanError or RequestError when the site, its GPU or the method cannot do it.
     """
     said = Said(experiment, sources or {})
     task = tasks.find(experiment.task)
