@@ -91,7 +91,6 @@ def drawn(kind: str, names: list[str]) -> Figure:
 @pytest.mark.parametrize("kind", ["loss", "memory", "rates", "bars"])
 @pytest.mark.parametrize("letter", ["W", "m", "."])
 def test_nothing_of_a_plot_is_cut_at_its_edge(kind: str, letter: str) -> None:
-    pytest.importorskip("matplotlib")
     names = [f"{letter * (LONGEST - 1)}{k}" for k in range(5)]
     figure = drawn(kind, names)
     canvas = draw(figure, f"Loss: {'a model · ' * 12}end", method_styles(method_names([figure])))
