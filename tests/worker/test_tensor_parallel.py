@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_sessions import carry_out
 from tiny_models import save
 from tiny_plans import make_plan
 
@@ -19,7 +17,6 @@ from hpc_llm.records.run import RunPaths
 
 pytestmark = pytest.mark.train
 
-HERE = Path(__file__).parent
 ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
 SHAPE = {
     "precision": "fp32",
@@ -99,13 +96,7 @@ def requests(folder: Path) -> dict[str, Any]:
 def done(tmp_path_factory: pytest.TempPathFactory, copied_ranks: None) -> Path:
     """The folder with all sessions, one after another."""
     folder = tmp_path_factory.mktemp("shared")
-    (folder / "request.json").write_text(json.dumps(requests(folder)), encoding="utf-8")
-    ended = subprocess.run(
-        [sys.executable, str(HERE / "forked_ranks.py"), str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=580, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-6000:]
-    return folder
+    return carry_out(requests(folder), folder)
 
 
 def steps(folder: Path, key: str = "loss", what: str = "steps") -> list[float]:
