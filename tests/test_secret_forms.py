@@ -5,6 +5,8 @@ What a list of examples misses, a product of forms, names and values finds: each
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import time
@@ -463,6 +465,11 @@ sqlplus scott/{word}@db
 echo {word} | kinit me
 echo -n '{word}' | sudo -nS mount /x
 printf "{word}" | docker login -u me --password-stdin
+kinit me@REALM <<< {word}
+sudo -nS mount /x <<<'{word}'
+docker login -u me --password-stdin registry.example <<< "{word}"
+net use Z: \\\\server\\share {word} /user:me
+net use * //server/share {word} /user:me
 + ncftpput -u me -p {word} host /x f""".splitlines()
 NOT_IN_COMMANDS = """\
 curl -fsSLO https://host.example:8443/x
@@ -481,6 +488,11 @@ sqlplus /nolog
 echo done | sudo tee /etc/motd
 echo "$PASSWORD" | sudo -S true
 wandb login --relogin
+kinit me <<< "$PASSWORD"
+kinit me <<< $(cat pw)
+cat <<< hello-world-12
+read -r one two <<< alpha-beta-12
+net use Z: \\\\server\\share /user:me
 first pass: second
 {"pass": "backward"}
 srun -p gpuA100x4 -u python x.py""".splitlines()
@@ -527,6 +539,40 @@ def test_a_command_as_python_prints_it_hides_what_the_line_hides(form: str, word
 )
 def test_other_lists_of_words_stay(line: str) -> None:
     assert redacted(line) == line and not is_secret(line)
+
+
+JOINED = ["hf_AbcDefGh1JklMnoPqrStu12", "Xk7qLm2Vz9pw"]
+
+
+@pytest.mark.parametrize("value", JOINED)
+@pytest.mark.parametrize("line", ["export HF_TOKEN={}", "srun python x.py --hf-token {} --steps 3", "curl -u me:{} https://h.example"])
+def test_the_end_of_a_line_splits_no_secret(line: str, value: str) -> None:
+    """Nowhere in the value, and nowhere in what names it."""
+    whole = line.format(value)
+    for at in range(4, len(whole) - 4):
+        text = f"set -e\n{whole[:at]}\\\n{whole[at:]}\necho done"
+        if not whole[at - 1 : at + 1].isspace():
+            assert is_secret(text), text
+        assert not any(part in redacted(text).replace("\\\n", "") for part in (value, value[:8], value[-8:])), text
+
+
+def test_lines_that_go_on_and_hold_no_secret_stay_as_they_are() -> None:
+    text = "srun python train.py \\\n  --lr 1e-4 \\\n  --tokenizer llama \\\n  --key-value-heads 8\n"
+    assert redacted(text) == text and not is_secret(text)
+
+
+@pytest.mark.parametrize("key", ["hf_AbcDefGh1JklMnoPqrStu12", "sk-proj-Abc1Def2Ghi3Jkl4Mno5", "AKIA" + "ABCDEFGHIJ234567"])
+@pytest.mark.parametrize("before", ["", "x", "xy", "export HF_TOKEN="])
+def test_base64_of_a_key_is_a_secret(key: str, before: str) -> None:
+    word = base64.b64encode(f"{before} {key}\n".encode()).decode()
+    for line in (f"echo {word} | base64 -d", f"token=$(base64 -d <<< '{word}')", f"data: {{key: {word}}}"):
+        assert is_secret(line) and word not in redacted(line)
+
+
+def test_other_words_of_that_alphabet_stay() -> None:
+    words = [hashlib.sha256(bytes([i])).hexdigest() for i in range(50)]
+    words += [base64.b64encode(f"a sentence of {i} words and no key in it".encode()).decode() for i in range(50)]
+    assert [word for word in words if redacted(f"digest {word}") != f"digest {word}"] == []
 
 
 @pytest.mark.parametrize("line", NOT_IN_COMMANDS)

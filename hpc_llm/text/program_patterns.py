@@ -9,6 +9,10 @@ _VALUE = (
 )
 _USER = r"""["']?[^\s:"'$|;&]{{1,60}}{0}(?P<{1}>[^\s"'$<>(|;&`][^\s"'|;&`]{{0,199}})"""
 
+_ASKING = r"""(?:kinit|sudo\ (?:-[a-zA-Z]{1,8}\ ){0,3}-[a-zA-Z]{0,6}S|sudo\ --stdin|cryptsetup|gpg|docker\ login|podman\ login|smbpasswd|chpasswd
+    |passwd|iinit|aklog|klog|vncpasswd|wandb\ login|huggingface-cli\ login|hf\ auth(?:\ login)?)"""
+"""Programs that read a password from their input."""
+
 _TAKES: tuple[tuple[str, str], ...] = (
     (r"curl", r"(?:-[a-zA-Z#]{0,8}[uU][\ =]?|--(?:proxy-)?user[\ =])" + _USER.format(":", "v0")),
     (r"https?|xh", r"(?:-a|--auth)[\ =]?" + _USER.format(":", "v1")),
@@ -25,6 +29,8 @@ _TAKES: tuple[tuple[str, str], ...] = (
     (r"xfreerdp3?|wfreerdp", r"/p:" + _VALUE.format("v11")),
     (r"rclone\ obscure", r"" + _VALUE.format("v12")),
     (r"sqlplus", _USER.format("/", "v13")),
+    (r"net\ use", r"(?:[A-Za-z*]:?\ )?[\\/]{2}[^\s]{1,120}\ " + _VALUE.format("v15") + r"\ {1,3}/"),
+    (_ASKING, r"(?:[^\n|;<]{0,200}\ )?<<<\ {0,3}" + _VALUE.format("v16")),
 )  # fmt: skip
 """Program, and by which option it takes what."""
 COMMAND = re.compile(
@@ -35,7 +41,6 @@ COMMAND = re.compile(
 )
 SAID_TO = re.compile(
     rf"""(?<![\w-])(?:echo|printf)\ (?:-[neE]{{1,3}}\ )?{_VALUE.format("v")}\ {{0,3}}\|\ {{0,3}}(?:[\w./-]{{0,60}}/)?
-    (?:kinit|sudo\ (?:-[a-zA-Z]{{1,8}}\ ){{0,3}}-[a-zA-Z]{{0,6}}S|sudo\ --stdin|cryptsetup|gpg|docker\ login|podman\ login|smbpasswd|chpasswd|passwd
-    |iinit|aklog|klog|vncpasswd|wandb\ login|huggingface-cli\ login|hf\ auth)""",
+    {_ASKING}""",
     re.VERBOSE,
 )

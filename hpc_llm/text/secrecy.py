@@ -17,6 +17,7 @@ from hpc_llm.text.assignments import secrets_assigned
 from hpc_llm.text.bare_values import REDIRECTION
 from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_blocks import secrets_in_blocks
+from hpc_llm.text.secret_encoded import secrets_encoded
 from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
 from hpc_llm.text.secret_programs import secrets_in_commands
@@ -51,6 +52,8 @@ _VARIABLE = re.compile(rf"""(?<![A-Za-z0-9_$])({"|".join(sorted(OF_VARIABLES))})
 """A variable whose whole name means a secret, wherever a request writes one."""
 _ENVIRONMENTS = frozenset(("env", "environment", "proxy_env"))
 """Keys under which variables of the environment stand."""
+_CONTINUED = "\\\n"
+"""By which the shell joins two lines, within a word too."""
 _SHORT = 400
 WAY_IN = (
     "Records and scripts are read by others: write NAME=VALUE into a file, `chmod 600` it, and name it by --env-file FILE "
@@ -74,7 +77,7 @@ def _is_short_secret(text: str, name: str) -> bool:
 
 
 def _is_secret(text: str, name: str) -> bool:
-    if not text.isprintable() and (plain := shown(text)) != text and _is_secret(plain, name):
+    if not text.isprintable() and (plain := shown(text).replace(_CONTINUED, "")) != text and _is_secret(plain, name):
         return True
     if with_lists_as_commands(text, _redacted) != text:
         return True
@@ -122,8 +125,17 @@ def refuse_secrets(value: Any, where: str) -> None:
 def redacted(text: str) -> str:
     """`text` without the secrets that are known by their shape, or by the name that they are assigned to.
 
-    What nobody sees splits no secret: where one shows without hidden characters, the text is given without them.
+    What nobody sees splits no secret: where one shows without hidden characters, or in lines that the shell joins, the text is
+    given without them, or joined.
     """
+    safe = _by_line(text)
+    if _CONTINUED not in text:
+        return safe
+    joined = redacted(text.replace(_CONTINUED, ""))
+    return safe if joined == safe.replace(_CONTINUED, "") else joined
+
+
+def _by_line(text: str) -> str:
     if not text.isprintable():
         plain = shown(text)
         if plain != text and (safe := redacted(plain)) != plain:
@@ -142,7 +154,7 @@ def _short_redacted(text: str) -> str:
 
 
 def _redacted(text: str) -> str:
-    text = _without(text, (*secrets_in_addresses(text), *secrets_in_commands(text)))
+    text = _without(text, (*secrets_in_addresses(text), *secrets_in_commands(text), *secrets_encoded(text)))
     text = OF_A_SERVICE.sub(HIDDEN, SHAPES.sub(HIDDEN, text))
     text = PREFIXED.sub(lambda found: HIDDEN if is_drawn(found[1]) else found[0], text)
     text = RANDOM.sub(lambda found: HIDDEN if is_random(found[0]) else found[0], text)
@@ -193,7 +205,14 @@ def has_secret_shape(text: str) -> bool:
     return any(is_one(found) for pattern, is_one in _NAMED for found in pattern.finditer(text))
 
 
-_FOUND = (secrets_in_addresses, secrets_in_commands, secrets_assigned, secrets_in_pairs, secrets_in_blocks)
+_FOUND = (
+    secrets_in_addresses,
+    secrets_in_commands,
+    secrets_assigned,
+    secrets_in_pairs,
+    secrets_in_blocks,
+    secrets_encoded,
+)
 _WORDS_OF_NAMED = ("auth", "key", "token", "pass", "basic ", "mysql", "mariadb", "login", "%3a")
 
 

@@ -47,6 +47,7 @@ _PATH = re.compile(r"\A(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]*)+|~/[\w.-]+)")
 _BEARER = re.compile(r"(?:[\w.-]{1,80}=)?\s{0,5}[Bb]earer\ {1,3}[^\s$]{6,}\s{0,5}")
 """A whole value; within a text two such words can be anything."""
 _KEY_LIKE = re.compile(r"[0-9a-f]{32,100}|(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_=-]{24,2000}")
+_DIGITS_APART = re.compile(r"\d[A-Za-z_]{1,40}\d")
 _NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -137,7 +138,9 @@ def is_expression(value: str) -> bool:
     if _CALL.match(value) or any(one.fullmatch(value) for one in (_OBJECT, _TYPE, _PATH, _VERSION)):
         return True
     named = _IDENTIFIER.fullmatch(value)
-    return named is not None and is_secret_name(named[1])
+    if named is None or not is_secret_name(named[1]):
+        return False
+    return not (_DIGITS_APART.search(value) and is_generated(value, least=8))  # a drawn word may end in `pw`
 
 
 def is_composed(value: str, marks: str = "!#$%^&*+=?@~|\\") -> bool:

@@ -1,0 +1,29 @@
+"""Keys in base64, as scripts hold them that decode them where they use them. Standard library only."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+
+from hpc_llm.text.secret_shapes import OF_A_SERVICE, SHAPES
+
+_WORD = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{20,2000}={0,2}(?![A-Za-z0-9+/=_-])")
+
+
+def secrets_encoded(text: str) -> Iterator[tuple[int, int]]:
+    """Where a word stands that is base64 of a key whose form is known.
+
+    >>> text = "echo aGZfQWJjRGVmR2hpSmtsTW5vUHFyU3R1MTIK | base64 -d; cat QWxsIHRoYXQgaXMgZ29sZCBpcyBub3Q="
+    >>> [text[start:end] for start, end in secrets_encoded(text)]
+    ['aGZfQWJjRGVmR2hpSmtsTW5vUHFyU3R1MTIK']
+    """
+    return (found.span() for found in _WORD.finditer(text) if _is_key(found[0]))
+
+
+def _is_key(word: str) -> bool:
+    try:
+        plain = base64.b64decode(word, validate=True).decode("ascii")
+    except ValueError:  # most words of that length are sums, names and paths
+        return False
+    return SHAPES.search(plain) is not None or OF_A_SERVICE.search(plain) is not None
