@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from made_runs import tensors
 from rendering import planned
 
 import hpc_llm
+from hpc_llm.api.request import read_request
 from hpc_llm.corpus.sources import source_files
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.planning.parts import Training
@@ -474,3 +476,29 @@ def test_samples_that_no_row_holds_are_counted_and_told(
     assert "left out:" not in " ".join(whole.notices)
     with pytest.raises(PlanError, match=r"all samples of the train split in .* are left out: .* Ask for more with"):
         hpc_llm.plan(**{**RUN, "sequence_length": 4}, data=[folder], set=[f"too_long={how}", f"packing={packing}"])
+
+
+@pytest.mark.parametrize(
+    ("in_file", "flags", "left"),
+    [
+        (["a"], ["b"], ["b"]),
+        (["a", "validation=v"], ["b"], ["b"]),  # it may bring its own validation split
+        (["a", "validation=v"], ["train=b"], ["validation=v", "train=b"]),
+        (["a", "validation=v"], ["validation=w"], ["a", "validation=w"]),
+        (["train=a", "validation=v"], ["validation=w"], ["train=a", "validation=w"]),
+        (["train=a", "gsm8k=g"], ["b", "validation=w"], ["b", "validation=w"]),
+        (["a"], [], ["a"]),
+        ([], ["b", "c"], ["b", "c"]),
+    ],
+)
+def test_data_of_flags_replace_what_a_file_has_for_the_same(
+    tmp_path: Path, in_file: list[str], flags: list[str], left: list[str]
+) -> None:
+    file = tmp_path / "experiment.yaml"
+    own: dict[str, Any] = {"cluster": "local", **({"data": in_file} if in_file else {})}
+    file.write_text(yaml.safe_dump({**own, "method": "ddp"}))
+    options: dict[str, Any] = {"data": flags} if flags else {}
+    assert list(read_request(file, options, beside={}).values.get("data") or ()) == left
+    file.write_text(yaml.safe_dump({**own, "runs": [{"method": "z3"}]}))
+    [run] = read_request(file, options, beside={}).runs
+    assert list(run.values.get("data") or ()) == left

@@ -68,9 +68,8 @@ def test_a_folder_with_weights_is_loaded_whatever_the_family(config: dict[str, A
 
 
 def test_shards_are_all_there_or_the_folder_is_refused(tmp_path: Path) -> None:
-    index = json.dumps(
-        {"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "one.safetensors"}}
-    ).encode()
+    held = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "one.safetensors"}}
+    index = json.dumps({"metadata": {}, **held}).encode()
     model = folder(tmp_path / "m", LLAMA, one__safetensors=WHOLE, model__safetensors__index__json=index)
     assert f"{model}/two.safetensors cannot be read: No such file or directory. `hpc-llm fetch" in refused(model)
     folder(tmp_path / "m", LLAMA, two__safetensors=b"")
@@ -79,13 +78,15 @@ def test_shards_are_all_there_or_the_folder_is_refused(tmp_path: Path) -> None:
     assert "are a pointer of Git LFS: run `git lfs pull`" in refused(model)
     folder(tmp_path / "m", LLAMA, two__safetensors=WHOLE)
     assert weights(model)[0] == "checkpoint"
+    folder(tmp_path / "m", LLAMA, model__safetensors__index__json=json.dumps(held).encode())
+    assert 'index.json has no "metadata", without which transformers loads no weights in parts' in refused(model)
     folder(tmp_path / "m", LLAMA, model__safetensors__index__json=b"[1]")
     assert "does not say which files hold the weights" in refused(model)
 
 
 @pytest.mark.parametrize("name", ["../out.safetensors", "/etc/hostname", "a/../../b", "", ".", "a\0b"])
 def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
-    index = json.dumps({"weight_map": {"a": "one.safetensors", "b": name}}).encode()
+    index = json.dumps({"metadata": {}, "weight_map": {"a": "one.safetensors", "b": name}}).encode()
     (tmp_path / "out.safetensors").write_bytes(b"x")
     model = folder(tmp_path / "m", LLAMA, one__safetensors=WHOLE, model__safetensors__index__json=index)
     assert "index.json names weights that are not in its folder" in refused(model)

@@ -545,7 +545,9 @@ JOINED = ["hf_AbcDefGh1JklMnoPqrStu12", "Xk7qLm2Vz9pw"]
 
 
 @pytest.mark.parametrize("value", JOINED)
-@pytest.mark.parametrize("line", ["export HF_TOKEN={}", "srun python x.py --hf-token {} --steps 3", "curl -u me:{} https://h.example"])
+@pytest.mark.parametrize(
+    "line", ["export HF_TOKEN={}", "srun python x.py --hf-token {} --steps 3", "curl -u me:{} https://h.example"]
+)
 def test_the_end_of_a_line_splits_no_secret(line: str, value: str) -> None:
     """Nowhere in the value, and nowhere in what names it."""
     whole = line.format(value)
@@ -561,7 +563,9 @@ def test_lines_that_go_on_and_hold_no_secret_stay_as_they_are() -> None:
     assert redacted(text) == text and not is_secret(text)
 
 
-@pytest.mark.parametrize("key", ["hf_AbcDefGh1JklMnoPqrStu12", "sk-proj-Abc1Def2Ghi3Jkl4Mno5", "AKIA" + "ABCDEFGHIJ234567"])
+@pytest.mark.parametrize(
+    "key", ["hf_AbcDefGh1JklMnoPqrStu12", "sk-proj-Abc1Def2Ghi3Jkl4Mno5", "AKIA" + "ABCDEFGHIJ234567"]
+)
 @pytest.mark.parametrize("before", ["", "x", "xy", "export HF_TOKEN="])
 def test_base64_of_a_key_is_a_secret(key: str, before: str) -> None:
     word = base64.b64encode(f"{before} {key}\n".encode()).decode()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.amounts import is_one_of, rivals_of, said_in, without_rivals
 from hpc_llm.api.values import LISTS, names_in, not_replaced
+from hpc_llm.corpus.words import SPLITS, TRAIN
 from hpc_llm.immutable import dataclass
 
 if TYPE_CHECKING:
@@ -32,6 +33,23 @@ def laid(below: Layer, above: Layer) -> Layer:
         if name in above
     }
     return {**below, **above, **lists}
+
+
+def _not_for_the_same(below: Sequence[str], above: Sequence[str]) -> list[str]:
+    """The sources of data below that those above leave: what is said to be for training gives way to what is for training.
+
+    A source that says nothing may hold both splits, so it replaces all, and stays beside what is for validation alone.
+    """
+    said = {_split_of(one) for one in above}
+    if None in said:
+        return []
+    taken = said | ({None} if TRAIN in said else set())
+    return [one for one in below if _split_of(one) not in taken]
+
+
+def _split_of(source: str) -> str | None:
+    split, _, place = source.partition("=")
+    return split if place and split in SPLITS else None
 
 
 def axis_values(layer: Layer) -> Combination:
@@ -84,9 +102,12 @@ class Flags:
     """Whether the runs are to be small."""
 
     def over(self, below: Layer) -> Layer:
-        """The options with these over them; files of data are added."""
+        """The options with these over them; of data, what is for the same."""
         made = laid(below, self.layer)
-        return {**made, "data": [*below.get("data", []), *self.layer["data"]]} if "data" in self.layer else made
+        if "data" not in self.layer:
+            return made
+        own = self.layer["data"]
+        return {**made, "data": [*_not_for_the_same(below.get("data", []), own), *own]}
 
     def axis(self, name: str, values: Sequence[Any]) -> Sequence[Any]:
         """The values of an axis: those that flags give in place of the file's."""

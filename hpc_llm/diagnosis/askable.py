@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from hpc_llm.schedulers.identity import Identity
 
 # What names an option of ours, as --sbatch, is left to who knows the plan.
-_ASKS_SLURM = re.compile(
-    r"(?<![\w-])(?:sacct|sacctmgr|scontrol|squeue|sinfo|sbatch|scancel|srun|seff)\b|\bask the scheduler\b|\bSlurm queued\b"
-)
+SLURMS_COMMANDS = re.compile(r"(?<![\w-])(?:sacct|sacctmgr|scontrol|squeue|sinfo|sbatch|scancel|srun|seff)\b")
+_ASKS_SLURM = re.compile(rf"{SLURMS_COMMANDS.pattern}|\bask the scheduler\b|\bSlurm queued\b")
 _OF_SLURM = re.compile(r"\b(?:slurm\w*|srun|sbatch|salloc|squeue|sacct): ", re.IGNORECASE)
 _ON_THIS_MACHINE = "see what ended it on this machine: a person, a session that was closed, or the kernel, whose own log says so where you may read it"
 

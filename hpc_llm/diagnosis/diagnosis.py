@@ -14,6 +14,7 @@ from hpc_llm.causes.memory import CACHE_REMEDY, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.program import NONE, OF_A_CHILD
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, Verdict
+from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
 from hpc_llm.diagnosis.device_memory import is_filled_by_others
@@ -124,6 +125,13 @@ class Diagnosis:
 
 def conclude(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: Sequence[Found]) -> Diagnosis:
     """The diagnosis of one job of which nothing but its logs is there."""
+    made = _concluded(source, logs, verdict, found)
+    said = [one.text for one in found] + [one.text for one in made.evidence]
+    said += [log.last_line[1] for log in logs if log.last_line]
+    return replace(made, remedy=in_its_words(made.remedy, speaking(said)))
+
+
+def _concluded(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: Sequence[Found]) -> Diagnosis:
     if verdict.root is None or not verdict.root.is_root:
         ended = verdict.cause is NONE
         summary = f"{_silence(logs, found, ended)} {_complaint(overcome_in(logs))}".strip()

@@ -163,9 +163,14 @@ def _weights(folder: Path) -> tuple[Path, ...]:
 def _shards(index: Path) -> tuple[Path, ...]:
     """The files that an index of weights names."""
     try:
-        names = sorted(set(figures(read_regular(index).decode("utf-8"))["weight_map"].values()))
+        said = figures(read_regular(index).decode("utf-8"))
+        names = sorted(set(said["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise RequestError(f"{index} does not say which files hold the weights: {_DOWNLOAD}.") from None
+    if not isinstance(said.get("metadata"), dict):
+        raise ModelRequestError(
+            f'{index} has no "metadata", without which transformers loads no weights in parts: write "metadata": {{}} into it.'
+        )
     for name in names:
         if not stays_within(name):
             raise ModelRequestError(

@@ -225,7 +225,7 @@ def test_pickled_weights_with_more_than_tensors_are_refused_in_a_sentence_of_our
     held = torch.load(path, weights_only=True)
     if kind == "shards":
         path = path.rename(model / "part-1.bin")
-        index = {"weight_map": dict.fromkeys(held, path.name)}
+        index = {"metadata": {}, "weight_map": dict.fromkeys(held, path.name)}
         (model / "pytorch_model.bin.index.json").write_text(json.dumps(index))
     content: Any = {
         "code": Hidden(mark),
@@ -263,7 +263,7 @@ def test_weights_outside_the_models_folder_train_nothing(name: str, run_plan: Ru
     (model / "sub").mkdir()
     held = _names(model / "model.safetensors")
     (model / "model.safetensors").rename(tmp_path / "out.safetensors")
-    index = {"weight_map": dict.fromkeys(held, name.format(folder=tmp_path))}
+    index = {"metadata": {}, "weight_map": dict.fromkeys(held, name.format(folder=tmp_path))}
     (model / "model.safetensors.index.json").write_text(json.dumps(index))
     result = run_plan(make_plan("ddp", model=str(model), **SHORT))
     assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
