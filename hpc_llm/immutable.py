@@ -1,14 +1,14 @@
 """`dataclass(frozen=True)` as in the standard library, made in less than half of the time. Standard library only; it travels.
 
 The standard library writes and compiles six functions for each such class; for the sixty classes of a plan that took a tenth of
-`render`. Here it writes `__init__` alone, and the others are the same functions for all classes. An object is made a little
-more slowly, so this is for the modules that every plan loads and not for objects of which there are millions.
+`render`. Here they are the same functions for all classes. An object is made more slowly, in about two microseconds, so this is
+for the modules that every plan loads and not for objects of which there are millions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,16 +25,58 @@ def _made(*, frozen: bool, kw_only: bool = False) -> Callable[[type[_T]], type[_
     def made(cls: type[_T]) -> type[_T]:
         if not frozen or any(map(dataclasses.is_dataclass, cls.__mro__)):
             return dataclasses.dataclass(cls, frozen=frozen, kw_only=kw_only)
-        dataclasses.dataclass(cls, repr=False, eq=False, kw_only=kw_only)
+        dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only)
         _share(cls)
         return cls
 
     return made
 
 
+def _init_of(fields: Sequence[dataclasses.Field[Any]], ends: bool) -> Callable[..., None]:
+    """An `__init__` that takes these fields, and calls `__post_init__` where it `ends` so."""
+    positional = tuple(one.name for one in fields if one.init and not one.kw_only)
+    taken = tuple((one.name, one.default, one.default_factory) for one in fields if one.init)
+    own = tuple((one.name, one.default_factory) for one in fields if not one.init)
+
+    def init(self: Any, *given: Any, **values: Any) -> None:
+        if given:
+            _place(self, positional, given, values)
+        set_ = self.__dict__
+        for name, default, factory in taken:
+            if name in values:
+                set_[name] = values.pop(name)
+            elif factory is not dataclasses.MISSING:
+                set_[name] = factory()
+            elif default is not dataclasses.MISSING:
+                set_[name] = default
+            else:
+                raise TypeError(f"{type(self).__qualname__}.__init__() misses the argument {name!r}")
+        if values:
+            raise TypeError(f"{type(self).__qualname__}.__init__() got an unexpected argument {next(iter(values))!r}")
+        for name, factory in own:
+            if factory is not dataclasses.MISSING:
+                set_[name] = factory()
+        if ends:
+            self.__post_init__()
+
+    return init
+
+
+def _place(self: Any, names: tuple[str, ...], given: tuple[Any, ...], values: dict[str, Any]) -> None:
+    """Put arguments without a name to those with one."""
+    if len(given) > len(names):
+        raise TypeError(f"{type(self).__qualname__}.__init__() takes {len(names)} arguments without a name at most")
+    for name, value in zip(names, given, strict=False):
+        if name in values:
+            raise TypeError(f"{type(self).__qualname__}.__init__() got the argument {name!r} twice")
+        values[name] = value
+
+
 def _share(cls: Any) -> None:
     """Give the class what a frozen dataclass has besides `__init__`, where it has none of its own."""
     cls.__dataclass_params__.frozen = True  # classes that derive from it are held to that
+    if "__init__" not in vars(cls):
+        cls.__init__ = _init_of(dataclasses.fields(cls), hasattr(cls, "__post_init__"))
     values = _values_of([one.name for one in dataclasses.fields(cls) if one.compare])
 
     def is_equal(self: Any, other: Any) -> Any:

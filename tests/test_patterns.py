@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +24,7 @@ from hpc_llm.causes.tracebacks import TRACEBACK, exceptions_in
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.registry import LineFormat, formats
 from hpc_llm.text.blocks import Block
+from hpc_llm.text.late_pattern import LatePattern
 
 CORPUS = Path(__file__).parent / "diagnose" / "corpus"
 
@@ -61,8 +62,8 @@ def patterns() -> dict[tuple[Any, int], tuple[str, re.Pattern[Any]]]:
         for one in (
             value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else [value]
         ):
-            if isinstance(one, re.Pattern):
-                found.setdefault((one.pattern, one.flags), (name, one))
+            if isinstance(one, (re.Pattern, LatePattern)):
+                found.setdefault((one.pattern, one.flags), (name, cast(re.Pattern[Any], one)))
     return found
 
 

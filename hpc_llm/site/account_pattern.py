@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.text.late_pattern import late_pattern
+
 LONGEST_PATTERN, LONGEST_ACCOUNT = 80, 64
 """Characters."""
 MOST_CHOICES = 4
 """Repetitions of no fixed length, optional parts and lists of alternatives: in 64 characters four cost less than a second."""
 _ONE = r"(?:\\[dDwWsS.^$*+?()\[\]{}|\\/-]|\[\^?\]?(?:\\.|[^\]\\])+\]|[^\\\[\](){}|*+?^$])"
-_TOKEN = re.compile(
+_TOKEN = late_pattern(
     rf"""\A(?: (?P<choice>{_ONE}(?:[*+?]|\{{\d{{1,2}},\d{{0,2}}\}}) | \)\?)
     | (?P<group>\((?:\?:)?) | (?P<bar>\|) | {_ONE}(?:\{{\d{{1,2}}\}})? | \) | [\^$] )""",
     re.VERBOSE,

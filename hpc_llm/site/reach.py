@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.text.late_pattern import late_pattern
 
 SCRATCH = "nvme_path"
 """DeepSpeed's folder on a disk of the node; the only one of its settings that has to lie outside the run's folder."""
 _LEAVES = re.compile(r"\A(?:[/~\\]|[A-Za-z][A-Za-z0-9+.-]*:[/\\]|(?:.*[/\\])?\.\.(?:[/\\]|$))", re.DOTALL)
 """Absolute, somebody's home, an address, or a way up."""
-_LOADS_CODE = re.compile(
+_LOADS_CODE = late_pattern(
     r"""\A(?:PATH | HOME | (?:LD|DYLD)_\w{1,60}
     | \w{0,60}_(?:PRELOAD|PLUGINS?|PROLOG|EPILOG|LIBRARY_PATH|(?:PLUGIN|MODULE|PROVIDER)_(?:PATH|DIR))
     | PYTHON(?:PATH|HOME|STARTUP|USERBASE|BREAKPOINT|WARNINGS|PLATLIBDIR|EXECUTABLE|PYCACHEPREFIX|INSPECT|CASEOK)
@@ -36,7 +37,7 @@ _LOADS_CODE = re.compile(
     re.VERBOSE,
 )
 
-_STEERS_TRAFFIC = re.compile(
+_STEERS_TRAFFIC = late_pattern(
     r"""\A(?:\w{0,60}PROXY(?:_(?:URL|HOST|PORT|SERVER))? | \w{0,60}(?:CA_?BUNDLE|CA_?CERTS?|CAINFO|CA_?FILE|CA_?PATH|CA_?DIR)\w{0,20}
     | SSL_?\w{0,60} | (?!UCX_)\w{0,60}_(?:SSL|TLS)_\w{1,60} | \w{0,60}(?:_SSL|HTTPSVERIFY|INSECURE|NO_VERIFY|SSL_VERIFY|TRUSTED_HOST) | PIP_CERT
     | \w{0,60}ENDPOINT(?:_URL)?(?:_\w{1,30})? | \w{1,60}_(?:URL|URI|DSN)(?:_OVERRIDE)? | MODELSCOPE_DOMAIN | \w{0,60}INDEX_URL

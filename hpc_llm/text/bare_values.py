@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.text.late_pattern import late_pattern
+
 _BARE = re.compile(
     r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
     r"""|(?<=[^\s|=:])\|(?=[^\s|"'`<>&;,)\]}])(?![A-Za-z_][\w.-]{1,40}[=:])){0,500}"""
@@ -18,7 +20,7 @@ _FILE = r"""(?:&[0-9-](?![\w.])|(?:/(?:dev|tmp|home|scratch|work|projects?|data|
 _FILE += r"""|[\w./$\{}-]{1,100}\.(?:txt|log|out|err|jsonl?|csv|tsv|ya?ml|sql|html|md|pkl|gz))(?=[\s;&|)"'`]|\Z)"""
 REDIRECTION = rf"""(?:&?>>?\|?|<)\ ?{_FILE}"""
 """What a shell writes to or reads from, where it is surely that and no end of a password: `>out.txt`, `>>/tmp/x`, `>&2`."""
-_MARK = re.compile(
+_MARK = late_pattern(
     rf"""(?!{REDIRECTION})(?:(?:&(?!&|(?:amp|lt|gt|quot|apos|nbsp|\#x?[0-9A-Fa-f]{{1,6}});)|;(?!;)|%26|%3[Bb])(?!\s{{0,3}}{_PAIR})(?=[^\s\x00-\x1f\x7f])
     |["'`](?=[^\s,;:.)\]}}"'`])|%2[27](?=[A-Za-z0-9])|<(?!/|(?:br|p|td|tr|li|div|span|b|i|code|pre|a)\b[^<>]{{0,80}}>)|>)""",
     re.VERBOSE,

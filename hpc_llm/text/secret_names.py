@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import re
 
+from hpc_llm.text.late_pattern import late_pattern
+
 _PASSWORDS = frozenset(
     "PASSWORD PASSWORDS PASSWD PASSPHRASE PASSCODE CREDENTIAL CREDENTIALS CREDS SECRET SECRETS".split()
 )
@@ -64,7 +66,7 @@ _IDENTIFIES = frozenset(
     "ID IDS RUN COMMIT SHA REVISION REV HASH DIGEST VERSION TAG TAGS GROUP PROJECT ARTIFACT SWEEP ENTITY CHECKSUM".split()
 )
 """Words of names whose value is known to all, however random it looks."""
-_TOLD = re.compile(
+_TOLD = late_pattern(
     r"""(?i:token|passw[a-z]{1,6}|passphrase|passcode|secrets?|credentials?|creds|authorization
     |(?:api|access|secret|auth|private|wandb|ssh|signing|encryption|deploy|account|storage|license|master|subscription|service
     |session|admin|client|openai|anthropic|hf|hub|aws|azure|google)[ _-]?key)

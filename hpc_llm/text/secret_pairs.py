@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpc_llm.text.assignments import Assigned, is_secret_value
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_names import kind_of
 
 _BLANKS = r"[\ \t]{0,80}"
@@ -21,8 +22,8 @@ _OTHERS = rf"""(?:(?!["']?(?:name|key|value)\b)["']?[A-Za-z][\w.-]{{0,60}}["']?{
 _IS = rf"""["']?{_BLANKS}[:=]{_BLANKS}"""
 _NAME = rf"""["']?(?:name|key){_IS}["']?(?P<name>[A-Za-z_][\w-]{{1,119}})["']?"""
 _VALUE = rf"""["']?value{_IS}(?:"(?P<double>(?:[^"\\\n]|\\.){{1,500}})"?|'(?P<single>[^'\n]{{1,500}})'?|(?P<bare>[^\s"',#|>][^\n]{{0,499}}))"""
-_NAME_FIRST = re.compile(rf"(?<![\w.-]){_NAME}{_END}{_OTHERS}{_VALUE}", re.IGNORECASE | re.VERBOSE)
-_VALUE_FIRST = re.compile(
+_NAME_FIRST = late_pattern(rf"(?<![\w.-]){_NAME}{_END}{_OTHERS}{_VALUE}", re.IGNORECASE | re.VERBOSE)
+_VALUE_FIRST = late_pattern(
     rf"(?<![\w.-]){_VALUE}(?:(?<=,)|{_BLANKS},?){_BLANKS}\r?\n{_LABEL}{_BLANKS}{_OTHERS}{_NAME}",
     re.IGNORECASE | re.VERBOSE,
 )
