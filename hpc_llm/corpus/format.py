@@ -20,6 +20,7 @@ from typing import IO
 from uuid import uuid4
 
 from hpc_llm.corpus.reading import rights_of
+from hpc_llm.corpus.words import SPLITS
 from hpc_llm.errors import WorkerError
 from hpc_llm.records.files import make_shared_folder, reason_of
 
@@ -73,6 +74,20 @@ class SplitFacts:
     """Most tokens from that one on."""
     sha256: Mapping[str, str] = field(default_factory=dict)
     """Of what each of the three files holds, by its name."""
+
+
+NAMES = frozenset(
+    [
+        FACTS,
+        *(
+            path.name
+            for one in SPLITS
+            for split in [SplitFiles(Path(), one)]
+            for path in (split.tokens, split.ends, split.starts)
+        ),
+    ]
+)
+"""All that a corpus is made of."""
 
 
 class SplitWriter:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.corpus.facts import read_facts
-from hpc_llm.corpus.format import FACTS, MAKING, is_abandoned
+from hpc_llm.corpus.format import FACTS, MAKING, NAMES, is_abandoned
 from hpc_llm.corpus.sources import read_source
 from hpc_llm.errors import RequestError
 from hpc_llm.records.compiled import compiled_folder, compiled_in
-from hpc_llm.records.files import read_json, write_json
+from hpc_llm.records.files import read_json, reason_of, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.room import CACHES, Taken, size_of
 from hpc_llm.runs.statuses import RunStatus
@@ -145,14 +145,14 @@ def _prepared(caches: Path, statuses: Mapping[RunPaths, RunStatus], readers: Pla
         runs = readers.of(folder)
         stays = _somebody_elses(folder) or _going(runs, statuses) or _unseen(noted.get(folder.name, ()))
         stays = stays or unread.get(folder.name) or blind
-        yield _taken(folder, runs, stays or _lost_source(folder))
+        yield _taken(folder, runs, stays or _not_ours(folder) or _lost_source(folder))
 
 
 def _half_prepared(caches: Path, statuses: Mapping[RunPaths, RunStatus], readers: Places[RunPaths]) -> Iterator[Taken]:
     """What a process is writing, or one that was killed has left."""
     runs = readers.of(caches)
     for folder in _folders(caches, _HALF):
-        stays = _somebody_elses(folder)
+        stays = _somebody_elses(folder) or _other_in(folder)
         if stays is None and folder.name.startswith(MAKING):
             fresh = None if is_abandoned(folder) else "it was written to within a week, and a process may be at it"
             stays = _going(runs, statuses) or fresh
@@ -204,6 +204,22 @@ def _unseen(noted: Iterable[Path]) -> str | None:
 def _is_gone(logs: Path) -> bool:
     """Whether the folder is not there any more, by a look into the one that held it."""
     return is_seen(logs.parent) and not os.path.lexists(logs)
+
+
+def _not_ours(folder: Path) -> str | None:
+    """Why it is not removed where it is not what preparing data makes: other programs name folders by such sums too."""
+    if (other := _other_in(folder)) is not None:
+        return other
+    return None if (folder / FACTS).is_file() else f"it has no {FACTS}, so nothing says that it holds prepared data"
+
+
+def _other_in(folder: Path) -> str | None:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError as error:
+        return f"it cannot be looked into: {reason_of(error)}"
+    others = [one.name for one in entries if one.name not in NAMES or not one.is_file(follow_symlinks=False)]
+    return f"{min(others)} in it was not made by preparing data" if others else None
 
 
 def _lost_source(folder: Path) -> str | None:

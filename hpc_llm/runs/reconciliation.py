@@ -37,6 +37,7 @@ from hpc_llm.schedulers.runs import (
     answer_file,
     asking_file,
     is_run_of,
+    others_in,
     read_identity,
     submitit_folder,
     take_back,
@@ -144,6 +145,9 @@ def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, sched
                 f"`hpc-llm status {one.run.run_id}` says what became of it."
             )
             raise RequestError(for_runs_in(logs, told))
+        if others := others_in(one.run):
+            told = f"there is already a run {one.run.run_id} in {logs}, with {others[0]} in its folder: leave --run-id out, or give another"
+            raise RequestError(told)
     for members in _by_submission(found):
         _clear(members, forgotten=True)
 
@@ -232,6 +236,9 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
         return [Reconciled(run.run_id, Deed.LEFT, why=wait) for run in runs]
     lost_its_queue = submission is not None and submission.facts.is_this_machine and any(one.why for one in members)
     if submission is None or not (lost_its_queue or _sweep(runs[0]) in begun):
+        kept = {run: others[0] for run in runs if (others := others_in(run))}
+        if kept:
+            return [Reconciled(run.run_id, Deed.LEFT, why=_why_kept(kept.get(run))) for run in runs]
         if not dry_run and not _clear(members):
             return [Reconciled(run.run_id, Deed.LEFT, why="another command is at it") for run in runs]
         return [Reconciled(run.run_id, Deed.CLEARED, why="it never became a job") for run in runs]
@@ -241,6 +248,13 @@ def _submit_or_clear(members: Sequence[Submitted], begun: set[str | None], dry_r
     if dry_run:
         return [Reconciled(run.run_id, Deed.SUBMITTED, why="its sweep was submitted in part") for run in runs]
     return _submit(submission, members)
+
+
+def _why_kept(other: str | None) -> str:
+    """Why a run that never became a job is not cleared; `other` is what lies in its own folder, if anything."""
+    if other is None:
+        return "it never became a job, and a run of the same submission holds what was not made by submitting it"
+    return f"it never became a job, and {other} in its folder was not made by submitting it: take out what you want, then remove the folder"
 
 
 def _wait_for(submission: Submission | None, members: Sequence[Submitted]) -> str | None:

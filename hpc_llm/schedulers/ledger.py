@@ -118,6 +118,12 @@ def is_noted(identity: Identity) -> bool:
     return found is not None and found.is_of(identity)
 
 
+def is_noted_elsewhere(identity: Identity) -> bool:
+    """Whether this user has noted that submission for other runs than the one whose record tells of it: somebody made that up."""
+    found = note_of(identity.uuid)
+    return found is not None and not found.is_of(identity)
+
+
 def vouches_for(submission: Submission, run_dirs: Sequence[str], digests: Sequence[str]) -> bool:
     """Whether exactly these scripts were submitted for the runs that were made there."""
     found = note_of(submission.uuid)

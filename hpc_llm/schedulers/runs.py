@@ -163,8 +163,27 @@ def _show(made: Path, shown: Path, what: str, done: list[Path], owner: int) -> N
 
 
 def discard_run(run: RunPaths) -> None:
-    """Take a run back that never was submitted."""
-    shutil.rmtree(run.root, ignore_errors=True)
+    """Take a run back that never was submitted: what submission has made, and the folder where nothing else lies in it."""
+    others = set(others_in(run))
+    with contextlib.suppress(OSError):
+        for path in [path for path in run.root.iterdir() if path.name not in others]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        run.root.rmdir()
+
+
+def others_in(run: RunPaths) -> list[str]:
+    """The names in the folder of a run that submission does not make: a person or a job has put them there."""
+    made = (run.experiment, run.job, run.script, run.submission, run.scheduler_record, run.submitit)
+    names = tuple(path.name for path in made)
+    halves = (".claim", *(f".{name}." for name in names))  # a process that was killed leaves what it was writing
+    with contextlib.suppress(OSError):
+        return sorted(
+            one.name for one in run.root.iterdir() if one.name not in names and not one.name.startswith(halves)
+        )
+    return []
 
 
 def take_back(runs: Sequence[RunPaths], array: str | None, uuid: str | None) -> None:

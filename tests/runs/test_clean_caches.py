@@ -196,3 +196,30 @@ def test_notes_that_nobody_here_may_read_keep_what_they_may_be_about(
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed and real(path, mode))
     found = one(clean(remove=["caches"], logs=logs), corpus.folder)
     assert found.taken.stays == f"runs in {closed}/x want it, and that folder is not seen from here"
+
+
+@pytest.mark.parametrize(
+    "name", ["d41d8cd98f00b204e9800998ecf8427e", ".making-x", ".d41d8cd98f00b204e9800998ecf8427e.old"]
+)
+@pytest.mark.parametrize("other", ["thesis.txt", "corpus.json/thesis.txt", "more/corpus.json"])
+def test_folders_of_other_programs_stay_whatever_they_are_called(
+    logs: Path, tmp_path: Path, name: str, other: str
+) -> None:
+    """Others name folders by sums as well, and a link may make any folder the one of prepared data."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "caches").symlink_to("theirs")
+    path = tmp_path / "theirs" / name / other
+    path.parent.mkdir(parents=True)
+    path.write_text("precious")
+    for each in (path, *path.parents):  # old enough to have been given up
+        if each.is_relative_to(tmp_path / "theirs" / name):
+            os.utime(each, (1e9, 1e9))
+    clean(remove=["caches"], logs=logs)
+    assert path.read_text() == "precious"
+
+
+def test_prepared_data_beside_which_somebody_put_a_file_stay(logs: Path, corpus: CorpusFacts) -> None:
+    (corpus.folder / "notes.txt").write_text("precious")
+    found = one(clean(remove=["caches"], logs=logs), corpus.folder)
+    assert "notes.txt in it was not made by preparing data" in (found.taken.stays or "")
+    assert (corpus.folder / "notes.txt").is_file()

@@ -440,6 +440,25 @@ def test_a_ghost_is_cleared_and_makes_way(logs: Path) -> None:
         assert not run.root.exists()
 
 
+@pytest.mark.parametrize("other", ["notes.txt", "checkpoints/step-5/weights.pt", "model/model.safetensors", "log.out"])
+def test_a_ghost_that_holds_what_submission_does_not_make_is_left(logs: Path, other: str) -> None:
+    run = ghost(logs)
+    path = run.root / other
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("data")
+    for dry_run in (True, False):
+        [left] = reconcile([run], dry_run=dry_run)
+        assert left.deed is Deed.LEFT and other.partition("/")[0] in left.why
+    with pytest.raises(RequestError, match="already a run g"):
+        make_way(logs, ["g"])
+    assert path.read_text() == "data" and run.job.exists()
+    path.unlink()
+    if path.parent != run.root:
+        shutil.rmtree(run.root / other.partition("/")[0])
+    (run.root / ".job.json.17.4").write_text("half")  # what a killed command was writing
+    assert [one.deed for one in reconcile([run])] == [Deed.CLEARED] and not run.root.exists()
+
+
 @pytest.mark.parametrize("hours", [-3.0, 0.0, 3.0])
 def test_a_submission_of_another_host_is_waited_for_whatever_that_host_holds_for_the_time(
     logs: Path, monkeypatch: pytest.MonkeyPatch, hours: float

@@ -88,6 +88,22 @@ def test_a_job_that_only_a_forged_record_calls_ours_is_neither_ended_nor_taken(
     slurm.run("scancel", job)
 
 
+@pytest.mark.parametrize("knows_the_id", [True, False])
+def test_the_uuid_of_another_run_proves_nothing(
+    logs: Path, slurm: ScratchSlurm, tmp_path: Path, knows_the_id: bool
+) -> None:
+    """The queue shows it to everybody, so a folder that somebody else made may name it."""
+    run = send_job(logs, "r", {"run_id": "r", "plan": {}}, HELD)
+    job, own = job_id(run), record(run)
+    known = {"job_id": job} if knows_the_id else {}
+    demo = forged(tmp_path / "foreign", uuid=own["uuid"], job_name=own["job_name"], **known)
+    assert status([demo])[0].state != "PENDING"
+    assert cancel([demo])[0].was_over is knows_the_id and slurm.job_state(job) == "PENDING"
+    reconcile([demo])
+    assert record(demo).get("job_id") == known.get("job_id") and slurm.job_state(job) == "PENDING"
+    assert status([run])[0].state == "PENDING" and cancel([run])[0].problem is None
+
+
 def test_nor_is_one_that_has_ended_taken_by_its_name(logs: Path, slurm: ScratchSlurm) -> None:
     job = own_job(slurm, "--job-name=resnet-cafe1234", "--output=/dev/null")
     until("accounting has its name", lambda: "cafe" in slurm.run("sacct", "-nPX", "-j", job, "-o", "JobName%40"))
@@ -266,7 +282,8 @@ def nothing() -> Any:
     return contextlib.nullcontext()
 
 
-def test_notes_go_with_their_runs_or_when_they_are_old(logs: Path) -> None:
+def test_notes_go_with_their_runs_or_when_they_are_old(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_LOOKED_AT", 10_000)  # other tests have left notes
     runs = send_runs(logs, [(f"r{k}", {}) for k in range(2)], HELD.replace("--hold", "--hold --array=0-1"), "a")
     old = ledger.notes_folder() / f"{UUID}.json"
     old.write_text("{}")

@@ -1,7 +1,7 @@
 """Which of the jobs that Slurm lists is a run's. An id proves nothing, nor does what the run's own records say of a job.
 
-The queue shows the comments of all jobs, so one that waits or runs is a run's by the whole UUID in its comment. Where a site has
-rewritten that, it takes this user's own note of the submission (`ledger`) and that the job prints where the run was made.
+The queue shows the comments of all jobs, to everybody, so one that waits or runs is a run's by the whole UUID in its comment, unless this
+user has noted that UUID for another run. Where a site has rewritten that, it takes this user's own note of the submission (`ledger`) and that the job prints where the run was made.
 Accounting may keep no comments: there the short UUID in the name is enough, of a submission that is noted.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpc_llm.schedulers.identity import Identity, is_job_of, uuid_in_comment
 from hpc_llm.schedulers.job_record import JobRecord
-from hpc_llm.schedulers.ledger import is_noted
+from hpc_llm.schedulers.ledger import is_noted, is_noted_elsewhere
 from hpc_llm.schedulers.slurm.records import latest
 
 _SAME_TIME_S = 30.0
@@ -105,7 +105,7 @@ def _is_of(identity: Identity, record: JobRecord, in_queue: bool) -> bool:
     if identity.uuid is None or (identity.cluster and record.cluster and identity.cluster != record.cluster):
         return False
     if uuid_in_comment(record.comment) is not None:
-        return uuid_in_comment(record.comment) == identity.uuid
+        return uuid_in_comment(record.comment) == identity.uuid and not is_noted_elsewhere(identity)
     is_named = not (in_queue and record.is_live) and is_job_of(identity.uuid, record.job_name, record.comment)
     return is_named and is_noted(identity)
 
