@@ -21,7 +21,7 @@ from hpc_llm.schedulers.asking import Answers, ask, queued
 from hpc_llm.schedulers.claim import claim_folder, claimed, is_claimed
 from hpc_llm.schedulers.identity import Identity, uuid_in_comment
 from hpc_llm.schedulers.job_record import JobRecord
-from hpc_llm.schedulers.ledger import is_noted
+from hpc_llm.schedulers.ledger import is_noted, is_noted_elsewhere
 from hpc_llm.schedulers.local.marks import Living, Marked, end_run, living
 from hpc_llm.schedulers.process import end_group, is_alive, place_of
 from hpc_llm.schedulers.runs import in_words_of_copy, original_of, read_identity
@@ -67,6 +67,8 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
             problems[run] = f"{why_not_own(run)}: nothing was done"
         elif identity is not None and (original := _original_of(run, identity)) is not None:
             problems[run] = f"{in_words_of_copy(run, original)}: cancel that"
+        elif identity is not None and is_noted_elsewhere(identity):
+            problems[run] = "you made the submission that its record names for other runs, so nothing was done: cancel those"
         elif identity is not None and not identity.has_job:
             local[run] = identity
         else:
