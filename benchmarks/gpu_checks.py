@@ -268,6 +268,7 @@ CHECKS: list[Callable[[], tuple[str, str]]] = [
     lambda: fused("ddp fp16", 1e-2, "ddp", "precision=fp16"),
     lambda: split("fp32", 1e-5, "precision=fp32"),
     lambda: split("bf16", 1e-2),
+    lambda: equal("half of the layers recomputed", 1e-4, "lora", "recompute=0.5"),
     lambda: equal("three lengths in turn", 1e-4, "lora", lengths=(128, 96, 64)),
     lambda: equal("seven lengths in turn", 1e-4, "lora", lengths=(128, 112, 96, 80, 64, 48, 32)),
     int8_says_so,
@@ -280,7 +281,15 @@ OF_FLAT: list[Callable[[], tuple[str, str]]] = [
     lambda: flat("bf16, the optimizer in several passes", 1e-2, "fused_optimizer=false"),
     lambda: flat("bf16, 3 micro batches a step", 1e-2, SUMS),
     lambda: flat("bf16, compiled layers", 1e-2, "compiled_layers=true", "fused_layers=false"),
+    lambda: flat(
+        "bf16, compiled layers, half of them recomputed",
+        1e-2,
+        "compiled_layers=true",
+        "fused_layers=false",
+        "recompute=0.5",
+    ),
     lambda: equal("flat, recorded and not", 1e-4, "z3", "engine=flat"),
+    lambda: equal("flat, half of the layers recomputed, recorded and not", 1e-4, "z3", "engine=flat", "recompute=0.5"),
     lambda: equal("flat, recorded and not, in turn", 1e-4, "z3", "engine=flat", "overlap=false"),
 ]
 

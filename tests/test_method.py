@@ -43,7 +43,11 @@ def changed(method: str, place: str, value: Any) -> dict[str, Any]:
         ("optimizer.betas", [0.9], "'optimizer.betas' is [0.9]: list should have at least 2 items"),
         ("optimizer.betas", [0.9, 1.0], "'optimizer.betas.1' is 1.0: it must be less than 1."),
         ("optimizer.type", "SGD", "valid are 'AdamW', 'Adam', 'AdamW8bit', 'Adam8bit', 'PagedAdamW8bit'"),
-        ("recompute", "yes", "'recompute' is 'yes': true or false is needed."),
+        (
+            "recompute",
+            "yes",
+            "'recompute' is 'yes': valid are true, false, auto, or a share of the layers from 0 to 1, as 0.25.",
+        ),
         ("attention", "flash", "valid are 'sdpa', 'eager' or 'flash_attention_2'"),
         ("precision", "int4", "valid are 'auto', 'bf16', 'fp16' or 'fp32'"),
         ("quantization", {"kind": "nf5"}, "'quantization.kind' is 'nf5': valid are 'nf4', 'fp4' or 'int8'"),

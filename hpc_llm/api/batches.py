@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +198,7 @@ def _planned(
     """The plans of the runs of one cluster; a refusal names all runs that it holds for."""
     from hpc_llm.api.corpora import Corpora
     from hpc_llm.api.fit import with_memory
+    from hpc_llm.api.recomputing import with_fewest_recomputed
     from hpc_llm.api.searching import with_first_size
     from hpc_llm.planning.plan import plan
 
@@ -208,7 +210,8 @@ def _planned(
         experiment = experiment_of(run, logs, cluster.models)
         check_twins(run, asked.setdefault(replace(experiment, method=methods[run.method].name), run))
         corpus, lack = corpora.find_or_lack(experiment, cluster)
-        one = plan(experiment, cluster, methods[run.method], site, run.sources, corpus)
+        ask = partial(plan, experiment, cluster, methods[run.method], site, run.sources, corpus)
+        one = with_fewest_recomputed(ask, cluster)
         _check_secrets(one, preview)
         one = with_memory(with_first_size(check_start(one), cluster), cluster)
         if lack is not None and not unprepared:

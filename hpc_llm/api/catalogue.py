@@ -68,6 +68,13 @@ def method(name: str) -> Method:
     return load_method(name)
 
 
+def recomputed(method: Method) -> str:
+    """Of which layers the method recomputes activations, in words."""
+    from hpc_llm.planning.recompute import in_words
+
+    return in_words(method.recompute)
+
+
 def deepspeed_config(method: Method) -> dict[str, Any]:
     """The plain DeepSpeed config of a method, for a program of one's own; batch sizes are 1."""
     from hpc_llm.planning.draft import FALLBACKS

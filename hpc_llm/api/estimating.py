@@ -204,6 +204,7 @@ def _plan(
 ) -> tuple[PlanWithOrigins, Sequence[str]]:
     """The plan of a run, and what was taken for granted. Data that nobody has prepared yet are taken for full sequences."""
     from hpc_llm.api.corpora import Corpora, NotPreparedError
+    from hpc_llm.api.recomputing import with_fewest_recomputed
     from hpc_llm.api.searching import with_first_size
     from hpc_llm.planning.plan import plan
 
@@ -217,7 +218,8 @@ def _plan(
             experiment = replace(experiment, epochs=None, steps=experiment.steps or _STEPS)
             told.append(f"nobody knows yet how many steps the epochs are: the run's time is that of {experiment.steps}")
         experiment = _without_data(experiment)
-    return with_first_size(plan(experiment, cluster, method, site, run.sources, corpus), cluster), told
+    ask = functools.partial(plan, experiment, cluster, method, site, run.sources, corpus)
+    return with_first_size(with_fewest_recomputed(ask, cluster), cluster), told
 
 
 def _without_data(experiment: Experiment) -> Experiment:

@@ -25,7 +25,7 @@ def methods(
     deepspeed_json: Annotated[bool, typer.Option("--deepspeed-json", help="Print the plain DeepSpeed config.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the methods, or show one; letters compose: z1 z2 z3, o offload, r recompute, f FlashAttention, q, lora, qlora."""
+    """List the methods, or show one; letters compose: z1 z2 z3, o offload, r recompute (r0.25 of a quarter of the layers, rauto of as few as fit), f FlashAttention, q, lora, qlora."""
     from hpc_llm.api import catalogue
     from hpc_llm.errors import RequestError
 
@@ -56,12 +56,14 @@ def _list(as_json: bool) -> None:
 
 
 def _show(method: Method) -> None:
+    from hpc_llm.api import catalogue
+
     print_facts(
         [
             ("method", f"{method.name}: {method.description}"),
             ("letters", method.letters),
             ("precision", "bf16 where the GPU has it, else fp16" if method.precision == "auto" else method.precision),
-            ("recompute", "yes" if method.recompute else "no"),
+            ("recompute", catalogue.recomputed(method)),
             ("attention", method.attention),
             ("quantization", str(method.quantization or "no")),
             ("LoRA", str(method.peft or "no")),

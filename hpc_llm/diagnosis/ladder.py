@@ -10,6 +10,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import LoraBlock, letters_of
 from hpc_llm.planning.model import architecture, num_parameters
 from hpc_llm.planning.parts import Precision
+from hpc_llm.planning.recompute import Share, letter_of, share_of_letter
 from hpc_llm.records.metrics import has_bf16
 
 _STAGES = {"z1": 1, "z2": 2, "z3": 3}
@@ -44,7 +45,7 @@ def _steps(plan: Plan) -> Iterator[tuple[str, Plan]]:
         plan = changed
     method = plan.method
     for letters, added, why in _more_saving(plan):
-        method = f"{method}+{added}" if added else letters
+        method = _with_letter(plan, method, added) if added else letters
         plan = plan.changed(letters=letters, method=method, recompute=True)
         yield why, plan
     if plan.batch.sequence_length >= 2 * _SHORTEST:
@@ -59,7 +60,7 @@ def alternatives(plan: Plan) -> Iterator[Rung]:
     for letters, added, recompute, whys in _ways(plan):
         changed = plan
         if whys:
-            method = f"{plan.method}+{added}" if added else letters
+            method = _with_letter(plan, plan.method, added) if added else letters
             changed = plan.changed(letters=letters, method=method, recompute=recompute)
             yield Rung(_flags(plan, changed), ", ".join(whys), changed)
         while (smaller := _smaller_micro_batch(changed)) is not None:
@@ -76,17 +77,18 @@ def kept_on_gpus(plan: Plan) -> Iterator[Rung]:
     rest = [part for part in parts[1:] if part != "o"] if parts[0] in _STAGES else [p for p in parts if p != "o"]
     stages = dict.fromkeys(stage for stage in (parts[0], "z3") if stage in _STAGES)
     for stage in stages:
-        for letters in dict.fromkeys((_spelled(stage, rest), _spelled(stage, [*(p for p in rest if p != "r"), "r"]))):
-            recompute = "r" in letters.split("+")
+        for letters in dict.fromkeys((_spelled(stage, rest), _spelled(stage, _recomputing(rest)))):
+            recompute = True if "r" in letters.split("+") else plan.model.recompute
             changed = plan.changed(letters=letters, method=letters, recompute=recompute)
-            more = ", and recompute activations" if recompute and not plan.model.recompute else ""
+            more = ", and recompute activations" if recompute != plan.model.recompute else ""
             yield Rung(_flags(plan, changed), f"nothing is kept on the host{more}", changed)
 
 
-def _ways(plan: Plan) -> Iterator[tuple[str, str, bool, tuple[str, ...]]]:
-    """Letters, the one that is added where that is all, whether activations are recomputed, and what each change is."""
-    has_r = plan.model.recompute
-    yield plan.letters, "", has_r, ()
+def _ways(plan: Plan) -> Iterator[tuple[str, str, Share, tuple[str, ...]]]:
+    """Letters, the one that is added where that is all, the share of layers that are recomputed, and what each change is."""
+    share = plan.model.recompute
+    has_r = share is True
+    yield plan.letters, "", share, ()
     if not has_r:
         letters, added, why = next(_more_saving(plan))
         yield letters, added, True, (why,)
@@ -94,8 +96,8 @@ def _ways(plan: Plan) -> Iterator[tuple[str, str, bool, tuple[str, ...]]]:
         if added:
             continue
         if not has_r:
-            without = "+".join(part for part in letters.split("+") if part != "r")
-            yield without, "", False, (why,)
+            parts = (letter_of(share) if part == "r" else part for part in letters.split("+"))
+            yield "+".join(filter(None, parts)), "", share, (why,)
         yield letters, "", True, (why,) if has_r else (why, "recompute activations")
 
 
@@ -113,7 +115,20 @@ def _flags(before: Plan, after: Plan) -> str:
         (f"--set attention={after.model.attention}", after.model.attention != before.model.attention),
         (f"--set precision={after.model.precision}", after.model.precision != before.model.precision),
     ]
+    share = before.model.recompute
+    if not isinstance(share, bool) and after.model.recompute != share:  # which a setting may have said
+        said.append((f"--set recompute={str(after.model.recompute).lower()}", True))
     return " ".join(flag for flag, is_other in said if is_other)
+
+
+def _with_letter(plan: Plan, method: str, letter: str) -> str:
+    """The method that recomputes as well; where the plan's recomputes a share already, which a setting widens, its own name."""
+    return method if plan.model.recompute else f"{method}+{letter}"
+
+
+def _recomputing(letters: list[str]) -> list[str]:
+    """The letters with all layers recomputed."""
+    return [*(one for one in letters if share_of_letter(one) is None), "r"]
 
 
 def _smaller_micro_batch(plan: Plan) -> Plan | None:
@@ -150,8 +165,9 @@ def _more_saving(plan: Plan) -> Iterator[tuple[str, str, str]]:
     stage = parts[0] if parts[0] in _STAGES else None
     rest = parts[1:] if stage or parts[0] == "ddp" else parts
     if "r" not in rest:
-        rest = [*rest, "r"]
-        yield _spelled(stage, rest), "r", "recompute activations: about a third more time"
+        has_some, rest = plan.model.recompute is not False, _recomputing(rest)
+        what = "recompute activations of all layers" if has_some else "recompute activations"
+        yield _spelled(stage, rest), "r", f"{what}: about a third more time"
     if plan.model.quantization is not None:
         return  # what is quantized cannot be moved, and what is not is small
     if stage != "z3" and plan.parallel.data > 1:

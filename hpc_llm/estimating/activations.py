@@ -10,6 +10,7 @@ normalisation its input as it is, of the MLP both factors and their product.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.fused_loss import fused_loss_bytes
@@ -27,23 +28,29 @@ class Activations:
     """From the forward to the backward pass."""
     one_layer: int
     """Of the largest layer, all of it."""
+    anew: int
+    """Of the layer that is made anew while all that is kept is there: where the last one is."""
     loss: int
     """What the loss works in besides."""
 
 
 def activations_of(case: Case) -> Activations:
     per_layer = [_layer(case, block) for block in case.sizes.blocks]
-    counts = [block.count for block in case.sizes.blocks]
-    if case.plan.model.recompute:
-        kept = sum(counts) * case.width * case.sizes.hidden
-    else:
-        kept = sum(count * size for count, size in zip(counts, per_layer, strict=True))
+    kept = sum(map(partial(_row, case), case.sizes.blocks, per_layer))
+    last = case.sizes.blocks[-1].count
+    anew = max(per_layer) if last - 1 in case.recomputed(last) else 0
     engine, tokens = case.plan.engine, case.tokens
     # What the head reads for its gradient, or the gradient of that where it is made with the loss.
     end = _norm(case, engine.fused_layers)
     end += case.width * case.sizes.hidden if case.trains_root or engine.fused_loss else 0
     loss = fused_loss_bytes(case) if engine.fused_loss else tokens * LOSS * case.sizes.vocabulary
-    return Activations(kept=tokens * (kept + end), one_layer=tokens * max(per_layer), loss=loss)
+    return Activations(kept=tokens * (kept + end), one_layer=tokens * max(per_layer), anew=tokens * anew, loss=loss)
+
+
+def _row(case: Case, block: Block, layer: int) -> int:
+    """Bytes a token that layers keep of which each makes `layer` of them: what enters those that are recomputed, all of the others."""
+    anew = len(case.recomputed(block.count))
+    return anew * case.width * case.sizes.hidden + (block.count - anew) * layer
 
 
 def _norm(case: Case, is_compiled: bool) -> int:
@@ -74,8 +81,8 @@ def possible_scores(case: Case) -> int:
     """Bytes of scores that attention with a bias of its own, as T5's, keeps where the software has no fused kernel for it."""
     if len(case.sizes.blocks) == 1 or case.plan.model.attention == "eager":
         return 0
-    attentions = [block.attentions * (1 if case.plan.model.recompute else block.count) for block in case.sizes.blocks]
-    many = max(attentions) if case.plan.model.recompute else sum(attentions)
+    kept = sum(block.attentions * (block.count - len(case.recomputed(block.count))) for block in case.sizes.blocks)
+    many = kept or max(block.attentions for block in case.sizes.blocks)
     each = case.sizes.heads * case.plan.batch.sequence_length * (4 + case.width)
     return case.tokens * many * each
 

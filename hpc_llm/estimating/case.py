@@ -11,6 +11,7 @@ from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.planning.engines import zero_stage
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import PURE_BF16
+from hpc_llm.planning.recompute import spread
 
 WIDTHS = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of a number."""
@@ -81,6 +82,10 @@ class Case:
     def frozen(self) -> int:
         """Numbers that neither train nor are quantized."""
         return self.sizes.parameters - self.packed if self.is_adapted else 0
+
+    def recomputed(self, layers: int) -> list[int]:
+        """Which of so many layers in a row are recomputed, counted from 0."""
+        return spread(self.plan.model.recompute, layers)
 
     @property
     def accumulates(self) -> bool:

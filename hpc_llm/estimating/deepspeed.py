@@ -61,9 +61,8 @@ def _whole(case: Case, kept: Activations) -> Iterator[Moment]:
 
 def _backward(case: Case, kept: Activations) -> dict[str, int]:
     """While the last layer's gradients are made: what recompute has made anew included."""
-    again = kept.one_layer if case.plan.model.recompute else 0
     return {
-        "activations": kept.kept + again,
+        "activations": kept.kept + kept.anew,
         "gradients": head_gradient(case),
         "largest temporary": unpacked(case),
     }
@@ -128,9 +127,8 @@ def _stage3(case: Case, kept: Activations) -> Iterator[Moment]:
     states["communication buckets"] = _bucket(case)
     states["gathered parameters"] = _gathered(case)
     yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
-    again = kept.one_layer if case.plan.model.recompute else 0
     largest = head_gradient(case) + unpacked(case)
-    yield Moment(name="backward", terms={**states, "activations": kept.kept + again, "largest temporary": largest})
+    yield Moment(name="backward", terms={**states, "activations": kept.kept + kept.anew, "largest temporary": largest})
     if not case.offloads("optimizer"):
         states.pop("gathered parameters")
         if case.plan.model.precision == "fp16":  # which gradients are infinite, which are not numbers, which are either

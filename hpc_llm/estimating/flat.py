@@ -35,9 +35,8 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     }
     if case.offloads("optimizer"):
         states = _with_states_on_host(case, reduced, unit)
-    again = kept.one_layer if case.plan.model.recompute else 0
     loss = {"activations": kept.kept, "logits and loss": kept.loss}
-    backward = {"activations": kept.kept + again, "largest temporary": case.width * _largest_gradient(case)}
+    backward = {"activations": kept.kept + kept.anew, "largest temporary": case.width * _largest_gradient(case)}
     yield Moment(name="loss", terms={**states, **loss})
     yield Moment(name="backward", terms={**states, **backward})
     if case.plan.engine.offloaded_step == "device":

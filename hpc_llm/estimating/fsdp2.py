@@ -21,7 +21,6 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     }
     before = {**states, **case.sum_of_gradients(4 * case.trained // ranks)}
     gathered = case.width * root
-    again = kept.one_layer if case.plan.model.recompute else 0
     units = min(case.plan.engine.layers_per_unit, case.sizes.layers)
     layer = 0 if case.is_quantized else units * case.sizes.largest_layer
     keeps = case.plan.engine.keeps_parameters and not case.is_quantized
@@ -33,14 +32,18 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
         terms={**before, "activations": kept.kept, "logits and loss": kept.loss, "gathered parameters": at_loss},
     )
     reduced = WIDTHS[case.plan.engine.reduce_precision]
-    behind = 0 if case.plan.model.recompute else (units - 1) * kept.one_layer  # a unit is summed when all of it is done
     of_layer = {
         "gathered parameters": gathered + case.width * layer,
         "largest temporary": unpacked(case) + (0 if case.is_adapted else (reduced + case.width) * layer),
     }
     yield Moment(
         name="backward",
-        terms={**before, "activations": kept.kept - behind + again, "gradients": head_gradient(case), **of_layer},
+        terms={
+            **before,
+            "activations": _while_a_unit_is_summed(case, kept, units),
+            "gradients": head_gradient(case),
+            **of_layer,
+        },
     )
     in_layers = case.trained - (root if case.trains_root else 0)
     gradients = 4 * max(in_layers - layer, 0) // ranks + head_gradient(case)
@@ -59,3 +62,11 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
             },
         )
     yield Moment(name="optimizer step", terms={**states, "gradients": 4 * case.trained // ranks})
+
+
+def _while_a_unit_is_summed(case: Case, kept: Activations, layers: int) -> int:
+    """Activations when the last unit, of so many layers, is done but for its first one: what the others have kept is gone."""
+    row = case.sizes.blocks[-1].count
+    first, recomputed = max(row - layers, 0), case.recomputed(row)
+    gone = sum(one not in recomputed for one in range(first + 1, row))
+    return kept.kept + kept.one_layer * ((first in recomputed) - gone)

@@ -19,8 +19,11 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     if case.ranks > 1:
         states["communication buckets"] = case.width * case.trained
     loss = {"activations": kept.kept, "logits and loss": kept.loss}
-    again = kept.one_layer if case.plan.model.recompute else 0
-    backward = {"activations": kept.kept + again, "gradients": head_gradient(case), "largest temporary": unpacked(case)}
+    backward = {
+        "activations": kept.kept + kept.anew,
+        "gradients": head_gradient(case),
+        "largest temporary": unpacked(case),
+    }
     gradients = {"gradients": case.trained * (4 if has_copies else case.width)}
     if case.plan.engine.cuda_graph:
         # It keeps what it works in, and writes the gradients there: those in fp32 are copies of them.

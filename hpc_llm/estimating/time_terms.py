@@ -82,7 +82,7 @@ def flops(work: Work) -> float:
     through_head = 2 * tokens * layers.head
     trained = 2 * tokens * layers.number * (layers.weights if work.trains_layers else work.adapter_weights)
     head_trained = 0.0 if work.adapters else through_head
-    passes = 3 if work.recompute else 2
+    passes = 2 + work.recompute
     return passes * through_layers + 2 * through_head + trained + head_trained + _attention_flops(work)
 
 
@@ -93,14 +93,14 @@ def _attention_flops(work: Work) -> float:
     if work.has_fused_attention:
         forward /= 2
     backward = 2.5 if work.has_fused_attention else 2.0
-    return forward * (1 + backward + (1 if work.recompute else 0))
+    return forward * (1 + backward + work.recompute)
 
 
 def traffic_bytes(work: Work, rates: Rates) -> float:
     """Of a micro batch: activations, the weights once a pass and their gradients, logits."""
     layers, program = work.layers, rates.program
     tokens = work.tokens * layers.share
-    passes = 4 if work.recompute else 3  # a backward pass moves twice what a forward one does
+    passes = 3 + work.recompute  # a backward pass moves twice what a forward one does
     elements = 10 * layers.hidden + 4 * layers.inner + 4 * layers.attention
     own = (program.compiled_passes if work.compiles else program.activation_passes) * elements * passes
     adapters = program.adapter_passes * _adapter_elements(work) * passes
@@ -121,7 +121,7 @@ def unpacked_bytes(work: Work, rates: Rates) -> float:
     """Of a micro batch: packed weights are read, and written as numbers, in each pass."""
     if not work.quantized_bytes:
         return 0.0
-    passes = 3 if work.recompute else 2
+    passes = 2 + work.recompute
     return passes * work.layers.number * work.layers.weights * rates.program.unpack_bytes
 
 
@@ -130,18 +130,18 @@ def launches(work: Work, rates: Rates) -> float:
     if work.cuda_graph:
         return 0.0  # one call sends them all
     program = rates.program
-    again = 1.5 if work.recompute else 1.0  # a pass forward is half of one backward
-    layer = _LAYER_LAUNCHES + (program.recompute_launches if work.recompute else 0.0)
+    again = 1 + 0.5 * work.recompute  # a pass forward is half of one backward
+    layer = _LAYER_LAUNCHES + work.recompute * program.recompute_launches
     layer += again * work.adapters * program.adapter_launches
     if work.quantized_bytes:
-        layer += (3 if work.recompute else 2) * len(work.layers.matrices) * program.quantized_launches
+        layer += (2 + work.recompute) * len(work.layers.matrices) * program.quantized_launches
     return work.layers.number * (layer + _engine_launches(work, rates))
 
 
 def _engine_launches(work: Work, rates: Rates) -> float:
     """What an engine adds to a layer, in operations: the one place where engines differ in it."""
     program = rates.program
-    again = 1.5 if work.recompute else 1.0
+    again = 1 + 0.5 * work.recompute
     peers = program.peer_launches if work.ranks > 1 else 0.0
     if work.engine == "fsdp2":
         return program.fsdp_launches * again
@@ -189,7 +189,7 @@ def collective_bytes(work: Work) -> float:
     if work.engine == "flat":  # parameters are gathered when they were stepped, and stay
         return work.micro_batches * gradients + work.trained * work.width
     if work.stage == 3:
-        gathers = (1 if work.keeps_parameters else 3 if work.recompute else 2) * work.micro_batches
+        gathers = (1 if work.keeps_parameters else 2 + work.recompute) * work.micro_batches
         frozen = work.parameters if not work.quantized_bytes else work.parameters * work.quantized_bytes / work.width
         return gathers * frozen * work.width + work.micro_batches * gradients
     if work.stage:
@@ -227,6 +227,6 @@ def transferred_bytes(work: Work, rates: Rates) -> float:
     is_counted = bool(work.streamed_bytes)  # with the optimizer on the host
     moved = work.trained_here * rates.program.transfer_bytes if work.offloads_optimizer and not is_counted else 0.0
     if work.offloads_parameters:
-        passes = 3 if work.recompute else 2
+        passes = 2 + work.recompute
         moved += passes * work.micro_batches * work.width * work.parameters / work.ranks
     return moved

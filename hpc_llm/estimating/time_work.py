@@ -5,15 +5,16 @@ Pure. Whoever knows a machine's rates makes seconds of it (`time_terms.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
 from hpc_llm.planning.engines import zero_stage
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.model import Architecture, Shape, architecture, num_parameters, shared_matrices
+from hpc_llm.planning.model import Architecture, Shape, architecture, layer_counts, num_parameters, shared_matrices
 from hpc_llm.planning.optimizers import PURE_BF16
+from hpc_llm.planning.recompute import spread
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
@@ -69,7 +70,8 @@ class Work:
     """Of one layer."""
     quantized_bytes: float
     """Of a weight as it is packed, 0 where the weights are not."""
-    recompute: bool
+    recompute: float
+    """Share of the layers whose forward pass is done once more."""
     has_fused_attention: bool
     engine: str
     cuda_graph: bool
@@ -134,7 +136,7 @@ def work_of(plan: Plan) -> Work:
         adapters=len(adapted),
         adapter_weights=per_layer,
         quantized_bytes=_packed(plan),
-        recompute=plan.model.recompute,
+        recompute=_recomputed(plan, layer_counts(shape)),
         has_fused_attention=plan.model.attention != "eager",
         engine=plan.engine.name,
         cuda_graph=plan.engine.cuda_graph,
@@ -153,6 +155,10 @@ def work_of(plan: Plan) -> Work:
         ranks_per_node=plan.parallel.tasks_per_node,
         nodes=plan.parallel.nodes,
     )
+
+
+def _recomputed(plan: Plan, rows: Sequence[int]) -> float:
+    return sum(len(spread(plan.model.recompute, layers)) for layers in rows) / sum(rows)
 
 
 def _streamed(plan: Plan, zero: dict[str, Any]) -> float:

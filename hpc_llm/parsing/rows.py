@@ -122,8 +122,8 @@ class Row:
     """How often the steps see all of the data."""
     learning_rate: float | None = None
     """The highest, as the optimizer has it."""
-    recompute: bool | None = None
-    """Whether activations are computed again in the backward pass."""
+    recompute: float | None = None
+    """Share of the layers whose activations are computed again in the backward pass."""
 
     def to_dict(self) -> dict[str, Any]:
         """All columns in order; missing values are None."""

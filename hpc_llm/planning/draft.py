@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.immutable import dataclass
+from hpc_llm.planning.engines import Chosen
 from hpc_llm.planning.experiment import Experiment
 from hpc_llm.planning.settings import Settings
 from hpc_llm.site.schedulers import SchedulerFacts, find_scheduler
@@ -50,8 +51,10 @@ class Site:
 class Draft:
     """The values of a plan as they are decided: where each comes from, and what the user should be told."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, estimated: Mapping[str, Chosen] | None = None) -> None:
         self.settings = settings
+        self.estimated = estimated or {}
+        """What the estimate chose of what the request leaves to it, by short name."""
         self.origins: dict[str, str] = {}
         self.notices: list[str] = []
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 CHANGED_LETTERS = "computed: what the method does after --set"
 """Origin of the letters of a plan whose settings made another method of the one that it names."""
 
+ESTIMATED_LETTERS = "computed: what the method does as the estimate chose"
+"""The same where the method leaves something to the estimate."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:

@@ -1,7 +1,7 @@
 """Method: how memory is saved. A DeepSpeed config and the switches beside it, one `configs/<name>.yaml` each.
 
 A method can also be composed in the letters of the paper, `z3+o+r+f`: Z1 Z2 Z3 the ZeRO stage, O offload,
-R recompute, F FlashAttention, Q quantized base, L LoRA, QL QLoRA.
+R recompute (R0.25: of a quarter of the layers), F FlashAttention, Q quantized base, L LoRA, QL QLoRA.
 """
 
 import re
@@ -17,6 +17,7 @@ from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import OptimizerName
 from hpc_llm.planning.parts import ModelSetup
+from hpc_llm.planning.recompute import Share, in_words, letter_of, read_share, share_of_letter
 from hpc_llm.planning.schedule import Schedule
 from hpc_llm.site.cluster import parse_profile
 from hpc_llm.site.profiles import list_files, read_profile, refuse_path
@@ -71,7 +72,8 @@ class Method(_Strict):
     """Where the values come from."""
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
     """`auto`: bf16 where the GPU has it, else fp16."""
-    recompute: bool = False
+    recompute: bool | float | Literal["auto"] = False
+    """Of which layers activations are recomputed: `true` all, a number between 0 and 1 a share of them, `auto` as few as fit."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     quantization: QuantizationBlock | None = None
     peft: LoraBlock | None = None
@@ -98,6 +100,11 @@ class Method(_Strict):
             raise ValueError(str(error)) from None
         return names
 
+    @field_validator("recompute", mode="before")
+    @classmethod
+    def _known_share(cls, share: Any) -> Share | str:
+        return read_share(share)
+
     @field_validator("optimizer", "peft", "quantization", mode="before")
     @classmethod
     def _not_auto(cls, block: Any) -> Any:
@@ -123,13 +130,7 @@ class Method(_Strict):
 
     @model_validator(mode="after")
     def _letters_tell_the_truth(self) -> "Method":
-        said = spelled(
-            self.deepspeed,
-            quantization=self.quantization,
-            peft=self.peft,
-            recompute=self.recompute,
-            attention=self.attention,
-        )
+        said = letters_with(self, self.recompute)
         if self.letters != said:
             raise ValueError(f"letters is '{self.letters}', but what the file says is '{said}'")
         return self
@@ -167,18 +168,19 @@ LETTERS = {
 
 def compose(name: str) -> Method:
     """A method put together from a base file and letters."""
-    tokens = [t for t in name.lower().split("+") if t]
-    name = "+".join(tokens) or name
     files = list_files("configs")
-    bases = [t for t in tokens if t in files and t not in LETTERS]
-    letters = [t for t in tokens if t in LETTERS]
-    wrong = [t for t in tokens if t not in files and t not in LETTERS]
+    tokens = [t if t in files else _usual_letter(t, name) for t in name.lower().split("+") if t]
+    name = "+".join(tokens) or name
+    letters = [t for t in tokens if t in LETTERS or (t not in files and share_of_letter(t))]
+    bases = [t for t in tokens if t in files and t not in letters]
+    wrong = [t for t in tokens if t not in files and t not in letters]
     if wrong or not tokens:
         unknown = wrong[0] if wrong else name
         hint = f"With + they take letters, as in z3+o+r: {', '.join(LETTERS)}. `hpc-llm methods` says what each is."
         raise ProfileError(unknown_name("method", unknown, files, next_step=hint, meant=_meant(unknown)))
-    if len(bases) > 1:
-        raise PlanError(f"method '{name}': {' and '.join(bases)} exclude each other. Keep one of them.")
+    for several in (bases, list(dict.fromkeys(t for t in letters if share_of_letter(t)))):
+        if len(several) > 1:
+            raise PlanError(f"method '{name}': {' and '.join(several)} exclude each other. Keep one of them.")
     base = bases[0] if bases else "ddp"
     if not bases and "q" in letters and "q" in files:
         base, letters = "q", [t for t in letters if t != "q"]
@@ -192,12 +194,21 @@ def compose(name: str) -> Method:
         data["deepspeed"],
         quantization=data.get("quantization"),
         peft=data.get("peft"),
-        recompute=bool(data.get("recompute")),
+        recompute=data.get("recompute", False),
         attention=data.get("attention", ""),
     )
     return parse_method(data, path).model_copy(
         update={"name": name, "description": _described(data["description"], letters)}
     )
+
+
+def _usual_letter(token: str, name: str) -> str:
+    """The part of a method's name as it is usually written: r1 is r."""
+    try:
+        share = share_of_letter(token)
+    except ValueError as error:
+        raise PlanError(f"method '{name}': {token} is no share of the layers to recompute: {error}.") from None
+    return token if share is None else letter_of(share)
 
 
 def _meant(name: str) -> list[str]:
@@ -235,8 +246,8 @@ def _add_letter(data: dict[str, Any], letter: str, name: str) -> None:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
         if zero["stage"] == 3:
             zero["offload_param"] = {"device": "cpu", "pin_memory": True}
-    elif letter == "r":
-        data["recompute"] = True
+    elif share := share_of_letter(letter):
+        data["recompute"] = share
     elif letter == "f":
         data["attention"] = "flash_attention_2"
     if letter in ("q", "ql", "qlora"):
@@ -249,7 +260,7 @@ def _add_letter(data: dict[str, Any], letter: str, name: str) -> None:
 
 
 def spelled(
-    deepspeed: Mapping[str, Any], *, quantization: object, peft: object, recompute: bool, attention: str
+    deepspeed: Mapping[str, Any], *, quantization: object, peft: object, recompute: Share | str, attention: str
 ) -> str:
     """The letters of what a method or a plan with these settings does, in the order of the paper."""
     zero = deepspeed.get("zero_optimization") or {}
@@ -259,9 +270,20 @@ def spelled(
         parts.append("qlora" if quantization else "lora")
     elif quantization:
         parts.append("q")
-    parts += ["r"] if recompute else []
+    parts += [letter_of(recompute)] if recompute else []
     parts += ["f"] if attention == "flash_attention_2" else []
     return "+".join(parts) or "ddp"
+
+
+def letters_with(method: Method, recompute: Share | str) -> str:
+    """The letters of the method where it recomputes that share of the layers."""
+    return spelled(
+        method.deepspeed,
+        quantization=method.quantization,
+        peft=method.peft,
+        recompute=recompute,
+        attention=method.attention,
+    )
 
 
 def letters_of(plan: Plan) -> str:
@@ -281,5 +303,7 @@ def plan_letters(model: ModelSetup, deepspeed: Mapping[str, Any]) -> str:
 
 
 def _described(base: str, letters: list[str]) -> str:
-    added = ", ".join(LETTERS[t] for t in letters)
+    added = ", ".join(
+        LETTERS[t] if t in LETTERS else f"{LETTERS['r']} of {in_words(share_of_letter(t) or False)}" for t in letters
+    )
     return f"{base}, with {added}" if added else base

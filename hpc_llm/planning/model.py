@@ -86,6 +86,12 @@ def num_parameters(arch: Shape) -> int:
     return embeddings + arch.num_hidden_layers * parameters_per_layer(arch) + arch.hidden_size
 
 
+def layer_counts(shape: Shape) -> tuple[int, ...]:
+    """How many layers lie in each row of them: of an encoder and a decoder each has its own."""
+    both = (shape.num_hidden_layers, shape.num_decoder_layers) if isinstance(shape, EncoderDecoder) else None
+    return both or (shape.num_hidden_layers,)
+
+
 def parameters_per_layer(arch: Architecture) -> int:
     """Parameters of one decoder layer: attention, MLP and two norms."""
     key_value_width = arch.num_key_value_heads * arch.head_dim

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
+from hpc_llm.planning.recompute import Share
 
 Precision = Literal["bf16", "fp16", "fp32"]
 """Number format of weights and activations."""
@@ -172,8 +173,8 @@ class ModelSetup:
     precision: Precision
     attention: str
     """`sdpa`, `eager` or `flash_attention_2`."""
-    recompute: bool
-    """Activation recomputation (gradient checkpointing)."""
+    recompute: Share
+    """Layers whose activations are recomputed (gradient checkpointing): all, none, or a share of them."""
     quantization: Quantization | None
     peft: Lora | None
 

@@ -21,12 +21,20 @@ from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.deepspeed_values import check_partitions
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked, wanted_of
-from hpc_llm.planning.engines import zero_stage
-from hpc_llm.planning.experiment import CHANGED_LETTERS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.planning.engines import Chosen, zero_stage
+from hpc_llm.planning.experiment import CHANGED_LETTERS, ESTIMATED_LETTERS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
-from hpc_llm.planning.method import LoraBlock, Method, OptimizerBlock, QuantizationBlock, auto_in, plan_letters
+from hpc_llm.planning.method import (
+    LoraBlock,
+    Method,
+    OptimizerBlock,
+    QuantizationBlock,
+    auto_in,
+    letters_with,
+    plan_letters,
+)
 from hpc_llm.planning.optimizer_choice import high_rate, suited_optimizer
 from hpc_llm.planning.parts import (
     BatchShape,
@@ -56,6 +64,8 @@ from hpc_llm.planning.recipe import (
     frozen_by,
     learning_rate,
 )
+from hpc_llm.planning.recompute import AUTO
+from hpc_llm.planning.recompute_choice import choose_recompute
 from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources, expected_gpu
 from hpc_llm.planning.search import check_asked, settle_search
 from hpc_llm.planning.settings import Settings
@@ -93,17 +103,17 @@ def plan(
     site: Site,
     sources: Mapping[str, str] | None = None,
     corpus: CorpusFacts | None = None,
+    estimated: Mapping[str, Chosen] | None = None,
 ) -> PlanWithOrigins:
-    """Decide everything about one run.
+    """Decide everything about one run. Raises PlanError or RequestError when the site, its GPU or the method cannot do it.
 
     `sources` says where each field of the experiment came from (`--steps`, `FILE.yaml`); what is not in it the caller has set. `corpus` is
-    what its data were prepared as; without one, where there are data, what is wrong whatever they hold is refused, and the plan is
-    none that could be run. Raises PlanError or RequestError when the site, its GPU or the method cannot do it.
+    what its data were prepared as; without one, where there are data, what is wrong whatever they hold is refused, and the plan is none
+    that could be run. `estimated` holds value and reason of what the request leaves to the estimate, by short name.
     """
-    said = Said(experiment, sources or {})
-    task = tasks.find(experiment.task)
+    said, task = Said(experiment, sources or {}), tasks.find(experiment.task)
     pairs, source = said("set")
-    draft = Draft(Settings(pairs, source if source.startswith("--") else f"{source}: set"))
+    draft = Draft(Settings(pairs, source if source.startswith("--") else f"{source}: set"), estimated)
     tasks.check_settings(task, [(setting.said, setting.field) for setting in draft.settings.all])
     partition, partition_name = ask_partition(said, cluster, site, draft)
     cluster = cluster.on(partition)
@@ -268,7 +278,7 @@ def _model(
         weights=weights,
         precision=precision,
         attention=draft.put("attention", method.attention, origin),
-        recompute=draft.put("recompute", method.recompute, origin),
+        recompute=choose_recompute(method, task, name, found, draft),
         quantization=quantization and read_part(Quantization, {**quantization, "compute_dtype": precision}),
         peft=peft and read_part(Lora, peft),
     )
@@ -333,9 +343,12 @@ def _deepspeed(method: Method, draft: Draft) -> dict[str, Any]:
 
 
 def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], draft: Draft) -> str:
-    letters = plan_letters(model, deepspeed)
-    changed = letters != method.letters
-    origin = CHANGED_LETTERS if changed else f"method {method.name}"
+    letters, is_estimated = (
+        plan_letters(model, deepspeed),
+        method.recompute == AUTO and not draft.settings.of("recompute"),
+    )
+    changed = letters != (letters_with(method, model.recompute) if is_estimated else method.letters)
+    origin = CHANGED_LETTERS if changed else ESTIMATED_LETTERS if is_estimated else f"method {method.name}"
     if changed and draft.settings.all:
         draft.notices.append(
             f"{draft.settings.origin} makes of method {method.name} what the letters {letters} do: tables call it "

@@ -12,9 +12,10 @@ from typing import Any
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
-from hpc_llm.planning.model import ALIASES, PRESETS, Architecture, architecture, num_parameters
+from hpc_llm.planning.model import ALIASES, PRESETS, Architecture, architecture, layer_counts, num_parameters
 from hpc_llm.planning.optimizers import PURE_BF16
 from hpc_llm.planning.parts import BatchShape
+from hpc_llm.planning.recompute import Share, spread
 from hpc_llm.records.fetched import fetch_command, is_hub_name
 from hpc_llm.text.pasted import refuse_address
 
@@ -220,7 +221,17 @@ def parameters_of(model: str, found: Checkpoint | None) -> int | None:
         return None
 
 
-def kept_bytes(model: str, found: Checkpoint | None, batch: BatchShape, *, width: int, recompute: bool) -> float | None:
+def layer_counts_of(model: str, found: Checkpoint | None) -> tuple[int, ...] | None:
+    """How many layers lie in each row of them; None where they cannot be counted."""
+    try:
+        return layer_counts(architecture(model)) if model in PRESETS or found else None
+    except (RequestError, ArithmeticError):
+        return None
+
+
+def kept_bytes(
+    model: str, found: Checkpoint | None, batch: BatchShape, *, width: int, recompute: Share
+) -> float | None:
     """About the most that forward and backward of a micro batch need, in numbers of `width` bytes, where the model is whole; None
     where it cannot be said.
 
@@ -236,7 +247,8 @@ def kept_bytes(model: str, found: Checkpoint | None, batch: BatchShape, *, width
     # Two norms and what they make, queries, keys, values and what attention finds; both factors of the MLP and their product.
     a_layer = tokens * width * (8 * shape.hidden_size + 3 * shape.intermediate_size)
     entering = tokens * width * shape.hidden_size
-    kept = layers * entering + a_layer if recompute else layers * a_layer
+    anew = len(spread(recompute, layers))
+    kept = anew * entering + (layers - anew or 1) * a_layer
     loss = 12 * head if tokens <= _PLACES else max(10 * head, 6 * head + 16 * _PLACES * shape.vocab_size)
     unit = max(2 * (parameters - head) / layers, head)
     return float(kept + 6 * entering + loss + 2 * width * unit)

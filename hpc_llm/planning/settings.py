@@ -18,6 +18,7 @@ from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
 from hpc_llm.planning.other_words import meant_by
 from hpc_llm.planning.parts import OptimizerSetup
+from hpc_llm.planning.recompute import read_share
 from hpc_llm.planning.schedule import SCHEDULES
 from hpc_llm.records.run import is_record
 from hpc_llm.site.reach import refuse_loading, refuse_scratch
@@ -275,6 +276,8 @@ def _changed(value: Any, setting: Setting) -> Any:
     choices = CHOICES.get(setting.path)
     if choices is not None and new not in choices:
         raise RequestError(f"{setting.said}={setting.text}: valid are {', '.join(choices)}.")
+    if name == "recompute" and not setting.inside:
+        return _share(new, setting)
     if not setting.inside:
         return None if new is None and name in OPTIONAL else _same_type(setting.said, value, new)
     holder, last = _holder(value, setting), setting.inside[-1]
@@ -282,6 +285,13 @@ def _changed(value: Any, setting: Setting) -> Any:
         raise RequestError(f"{setting.said}: " + unknown_name("key", last, holder))
     holder[last] = new if name in (*FREE, *MODELLED) else _same_type(setting.said, holder[last], new)
     return value
+
+
+def _share(value: Any, setting: Setting) -> Any:
+    try:
+        return read_share(value)
+    except ValueError as error:
+        raise RequestError(f"{setting.said}={setting.text}: {error}.") from None
 
 
 def _holder(value: Any, setting: Setting) -> dict[str, Any]:

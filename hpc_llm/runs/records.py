@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpc_llm.planning.experiment import CHANGED_LETTERS
+from hpc_llm.planning.experiment import CHANGED_LETTERS, ESTIMATED_LETTERS
 from hpc_llm.records.run import Outcome, RunPaths, Stop
 from hpc_llm.runs.fields import Fields
 from hpc_llm.schedulers.identity import Identity
@@ -188,13 +188,13 @@ class Records:
 
     @property
     def method(self) -> str | None:
-        """The name of its method, with the letters of what was done where settings made that another: `z3 as ddp`."""
+        """The name of its method, with the letters of what was done where settings or the estimate made that another: `z3 as ddp`."""
         plan, origins = Fields(self.plan), self.experiment.get("origins")
         if plan.text("task") == "prepare":  # data are prepared alike for all of them
             return None
         name, letters = plan.text("method"), plan.text("letters")
         origin = origins.get("letters") if isinstance(origins, dict) else None
-        if name is None or letters is None or name == letters or origin != CHANGED_LETTERS:
+        if name is None or letters is None or name == letters or origin not in (CHANGED_LETTERS, ESTIMATED_LETTERS):
             return name
         return f"{name} as {letters}"
 

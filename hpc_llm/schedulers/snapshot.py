@@ -35,7 +35,7 @@ _MODULES = (
     "records/__init__", "records/checkpoints", "records/compiled", "records/digests", "records/fetched", "records/files", "records/metrics", "records/models", "records/possible", "records/rank_variables", "records/run", "records/stops", "records/weight_files",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/deepspeed_values",
     "planning/encoder_decoder", "planning/engines/__init__", "planning/engines/deepspeed", "planning/engines/facts", "planning/engines/plain", "planning/experiment",
-    "planning/micro_batches", "planning/model", "planning/model_sizes", "planning/optimizers", "planning/parts", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",
+    "planning/micro_batches", "planning/model", "planning/model_sizes", "planning/optimizers", "planning/parts", "planning/recompute", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",
     "planning/tasks/finetune", "planning/tasks/infer", "planning/tasks/prepare", "planning/tasks/pretrain", "planning/tasks/task", "planning/tasks/training", "planning/tasks/tune",
     "corpus/__init__", "corpus/columns", "corpus/facts", "corpus/format", "corpus/key", "corpus/order", "corpus/reading", "corpus/rows", "corpus/sets", "corpus/sources",
     "corpus/tables", "corpus/trust", "corpus/words",

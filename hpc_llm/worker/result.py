@@ -153,6 +153,7 @@ def build_result(
         "weights": plan.model.weights,
         "loss_floor_nats": plan.training.loss_floor_nats,
         "precision": plan.model.precision,
+        "recompute": float(plan.model.recompute),
         "warmup_steps": plan.workload.warmup_steps,
         **_rates(record, _times(record, steps)),
         **_memory(record),

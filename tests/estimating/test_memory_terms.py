@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rendering import H100, planned
 
 from hpc_llm.errors import PlanError, RequestError
+from hpc_llm.estimating import fsdp2
 from hpc_llm.estimating.activations import activations_of
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
@@ -141,6 +142,23 @@ def test_recompute_keeps_what_enters_each_layer() -> None:
     found = activations_of(case_of("ddp+r", set=UNFUSED))
     assert found.kept == 350 * (32 * 2 * 4096 + 8 * 4096)
     assert found.one_layer == activations_of(case_of("ddp", set=UNFUSED)).one_layer
+
+
+@pytest.mark.parametrize(("share", "layers"), [("0.25", 8), ("0.99", 32), ("0.001", 1)])
+def test_recompute_of_a_share_keeps_all_of_the_other_layers(share: str, layers: int) -> None:
+    layer = activations_of(case_of("ddp", set=UNFUSED)).one_layer
+    found = activations_of(case_of(f"ddp+r{share}", set=UNFUSED))
+    assert found.kept == 350 * (layers * 2 * 4096 + 8 * 4096) + (32 - layers) * layer
+    assert found.anew == (layer if layers == 32 else 0)  # the last layer's are given up before others are made anew
+
+
+@pytest.mark.parametrize(("share", "kept"), [("", -7), ("+r0.25", -5), ("+r0.5", -3), ("+r", 1)])
+def test_a_unit_is_summed_when_all_of_its_layers_are_done(share: str, kept: int) -> None:
+    """In layers, beside all that is kept to the end of the forward pass: of eight, of which the first one is still there."""
+    case = case_of(f"z3{share}", 2, micro_batch_size=8, sequence_length=2048, set=("engine=fsdp2", "layers_per_unit=8"))
+    whole = activations_of(case)
+    backward = next(one for one in fsdp2.moments(case, whole) if one.name == "backward")
+    assert backward.terms["activations"] == whole.kept + kept * whole.one_layer
 
 
 def test_what_is_quantized_takes_half_a_byte_and_its_scales() -> None:

@@ -37,7 +37,7 @@ H100 = Hardware("NVIDIA H100 80GB HBM3", "sm_90", 80.0, 8, "nvidia", 16)
 LAYERS = Layers(number=2, matrices={"a": (10, 20), "b": (20, 10)}, hidden=10, inner=20, attention=10, vocabulary=100)
 WORK = Work(
     layers=LAYERS, tokens=8, length=4, micro_batches=1, width=2, parameters=2400, trained=2400, trains_layers=True, adapters=0,
-    adapter_weights=0, quantized_bytes=0.0, recompute=False, has_fused_attention=True, engine="plain", cuda_graph=False, compiles=False,
+    adapter_weights=0, quantized_bytes=0.0, recompute=0.0, has_fused_attention=True, engine="plain", cuda_graph=False, compiles=False,
     overlaps=False, fused_optimizer=False, keeps_parameters=False, is_hybrid=False, sums_in=4, stage=0,
     offloads_optimizer=False, offloads_parameters=False, streamed_bytes=0.0, optimizer="AdamW",
     ranks=1, ranks_per_node=1, nodes=1,
@@ -74,7 +74,9 @@ def test_products_are_two_flops_a_weight_and_pass_and_attention_its_lower_half()
 
 
 def test_recomputing_adds_a_forward_pass_of_the_layers_and_none_of_the_head() -> None:
-    assert flops(replace(WORK, recompute=True)) - flops(WORK) == 2 * 8 * 800 + 4 * 8 * 4 * 10 * 2 / 2
+    again = 2 * 8 * 800 + 4 * 8 * 4 * 10 * 2 / 2
+    assert flops(replace(WORK, recompute=1.0)) - flops(WORK) == again
+    assert flops(replace(WORK, recompute=0.25)) - flops(WORK) == again / 4
 
 
 def test_frozen_layers_need_no_gradients_of_their_own() -> None:
@@ -107,7 +109,7 @@ def test_what_an_engine_adds_to_a_layer() -> None:
     assert launches(engine="deepspeed", stage=3, ranks=2, ranks_per_node=2) == 170
     assert launches(engine="fsdp2", stage=3) == 130
     assert launches(engine="flat", stage=3) == 100
-    assert launches(recompute=True) == 110
+    assert launches(recompute=1.0) == 110
     assert launches(adapters=2) == 106
     assert launches(quantized_bytes=0.5) == 100 + 2 * 2 * 2
     assert launches(engine="somebody's") == 107
@@ -141,7 +143,7 @@ def test_a_recorded_step_asks_for_nothing_but_the_step() -> None:
 def test_quantized_layers_are_unpacked_once_a_pass() -> None:
     quantized = replace(WORK, quantized_bytes=0.5, trains_layers=False)
     assert step_terms(quantized, RATES).unpacking == pytest.approx(2 * 800 * 3 / 1e6)
-    assert step_terms(replace(quantized, recompute=True), RATES).unpacking == pytest.approx(3 * 800 * 3 / 1e6)
+    assert step_terms(replace(quantized, recompute=1.0), RATES).unpacking == pytest.approx(3 * 800 * 3 / 1e6)
 
 
 def test_micro_batches_repeat_the_passes_and_not_the_optimizer() -> None:
@@ -159,7 +161,7 @@ def test_collectives() -> None:
     assert collective_bytes(replace(deepspeed, stage=1)) == 2400 * 2 + 2400 * 2
     assert collective_bytes(replace(deepspeed, stage=2, micro_batches=3)) == 3 * 2400 * 2 + 2400 * 2
     assert collective_bytes(replace(deepspeed, stage=3)) == 2 * 2400 * 2 + 2400 * 2
-    assert collective_bytes(replace(deepspeed, stage=3, recompute=True)) == 3 * 2400 * 2 + 2400 * 2
+    assert collective_bytes(replace(deepspeed, stage=3, recompute=1.0)) == 3 * 2400 * 2 + 2400 * 2
     assert step_terms(pair, RATES).communication == pytest.approx(2 * 2400 * 4 / 2 / (4e6 * 0.5))
 
 

@@ -110,6 +110,13 @@ def test_settings_without_a_majority_are_all_named() -> None:
     assert table.column("configuration") == ["recompute=False", "recompute=True"]
 
 
+def test_runs_that_recompute_other_shares_of_the_layers_never_share_a_row() -> None:
+    shares = (True, True, 0.25, 0.5, False)
+    table = compared(*(run({"recompute": share}) for share in shares))
+    assert table.column("configuration") == ["", "recompute=0.25", "recompute=0.5", "recompute=False"]
+    assert table.column("runs") == [2, 1, 1, 1]
+
+
 def test_a_label_names_what_differs_from_most_and_the_cause_before_what_follows() -> None:
     usual = {"steps": 10, "optimizer": {"lr_ramp_steps": 1}, "env_file": None, "a": 1, "b": 1, "c": 1}
     odd = [

@@ -27,7 +27,7 @@ ENVIRON = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": 
 FP32 = {"precision": "fp32", "optimizer": {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8}}
 TRAINED = {
     "z2o": make_plan("z2o"),
-    "z3": make_plan("z3"),
+    "z3": make_plan("z3", recompute=0.5),
     "q": make_plan(
         "q", optimizer=FP32["optimizer"]
     ),  # bitsandbytes steps in 8 bits on a GPU only, in releases of that age

@@ -106,11 +106,13 @@ def _columns_in(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_training(plan: Mapping[str, Any]) -> dict[str, Any]:
     """What the plan of a task that trains says of how; inference has these fields for no use."""
-    optimizer, recompute = plan.get("optimizer"), plan.get("recompute")
+    optimizer, share = plan.get("optimizer"), plan.get("recompute")
     if kind_of_task(plan.get("task")) == INFER or not isinstance(optimizer, Mapping):
         return {}
     rate = _columns_in({"learning_rate": optimizer.get("lr")})
-    return rate | ({"recompute": recompute} if isinstance(recompute, bool) else {})
+    if not isinstance(share, (bool, float)) or not 0 <= share <= 1:
+        return rate
+    return {**rate, "recompute": float(share)}  # true is all layers
 
 
 def _place(records: Records) -> dict[str, Any]:

@@ -39,7 +39,7 @@ PLAN_FIELDS = (
 
 RESULT_FIELDS = frozenset(
     """num_parameters trainable_parameters parameter_types data_parallel tensor_parallel micro_batch_size gradient_accumulation_steps global_batch_size
-    sequence_length weights loss_floor_nats precision engine fused warmup_steps measured_steps step_time_s_mean step_time_s_p50
+    sequence_length weights loss_floor_nats precision recompute engine fused warmup_steps measured_steps step_time_s_mean step_time_s_p50
     step_time_s_p90 step_times_s tokens_per_second tokens_per_second_per_gpu model_tflops_per_gpu peak_flops mfu
     loss_first loss_last skipped_steps flops_per_token held_bytes trained_tokens epoch_time_s eval_loss perplexity best_step
     """.split()

@@ -28,7 +28,7 @@ from hpc_llm.worker.kernels.compiling import CompiledLayers
 from hpc_llm.worker.model.giving import source, take
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.shapes import DTYPES, inner_first, layers_of, skeleton
+from hpc_llm.worker.model.shapes import DTYPES, inner_first, layers_of, rows_of_layers, skeleton
 from hpc_llm.worker.tensor_parallel.group import TensorGroup, join
 from hpc_llm.worker.tensor_parallel.split import copies, share_inputs, split_module
 
@@ -228,9 +228,8 @@ def _begin_adapter(module: nn.Module, name: str, device: torch.device) -> None:
 
 def _units(model: nn.Module, size: int) -> dict[nn.Module, list[nn.Module]]:
     """So many layers at a time, by the last one of them. None spans an encoder and a decoder, which may be called apart."""
-    layers, found = set(layers_of(model)), {}
-    for parent in model.modules():
-        row = [child for child in parent.children() if child in layers]
+    found = {}
+    for row in rows_of_layers(model):
         for begin in range(0, len(row), size):
             group = row[begin : begin + size]
             found[group[-1]] = group

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -10,8 +12,10 @@ from torch import nn
 from hpc_llm.errors import WorkerError, unknown_name
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.parts import Lora
+from hpc_llm.planning.recompute import Share, spread
 from hpc_llm.worker.compiled_late import compiled_when_called
 from hpc_llm.worker.model.flops import full_shape
+from hpc_llm.worker.model.shapes import rows_of_layers
 
 
 def prepare(model: Any, plan: Plan) -> Any:
@@ -20,7 +24,7 @@ def prepare(model: Any, plan: Plan) -> Any:
     if plan.model.peft is not None:
         model = _with_lora(model, plan.model.peft)
     if plan.model.recompute:
-        _recompute(model)
+        recompute(model, plan.model.recompute)
     model.train()
     return model
 
@@ -42,12 +46,39 @@ def _with_lora(model: Any, peft: Lora) -> Any:
     return get_peft_model(model, how, autocast_adapter_dtype=False)
 
 
-def _recompute(model: Any) -> None:
-    """Recompute each decoder layer's activations in the backward pass instead of keeping them."""
+def recompute(model: Any, share: Share) -> None:
+    """Recompute activations in the backward pass instead of keeping them, in that share of each row of layers."""
     switch = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     # Without dropout nothing random is done twice, and a state that is read cannot be recorded in a CUDA graph.
     draws = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
     switch({"use_reentrant": False, "preserve_rng_state": draws})
+    if share is not True:
+        rows = list(rows_of_layers(model))
+        _only(
+            model, [row[one] for row in rows for one in spread(share, len(row))], [each for row in rows for each in row]
+        )
+
+
+def _only(model: nn.Module, chosen: Sequence[nn.Module], layers: Sequence[nn.Module]) -> None:
+    """Of `layers`, all of which recompute, let all but the chosen ones keep their activations."""
+    for layer in layers:
+        if hasattr(layer, "gradient_checkpointing"):
+            layer.gradient_checkpointing = layer in chosen
+    for module in model.modules():
+        again = vars(module).get("_gradient_checkpointing_func")
+        if (
+            again is not None and module not in layers
+        ):  # before transformers 4.53 what holds layers decides for each of them
+            module._gradient_checkpointing_func = partial(_where_chosen, again, frozenset(chosen))
+
+
+def _where_chosen(
+    again: Callable[..., Any], chosen: Collection[nn.Module], call: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """What `call`, a method of a layer, gives: recomputed by `again` where the layer is a chosen one."""
+    method = call.func if isinstance(call, partial) else call
+    is_chosen = getattr(method, "__self__", None) in chosen
+    return again(call, *args, **kwargs) if is_chosen else call(*args, **kwargs)
 
 
 def stop_dropout(model: nn.Module) -> None:

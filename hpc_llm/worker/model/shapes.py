@@ -84,6 +84,15 @@ def layers_of(model: nn.Module) -> Iterator[nn.Module]:
             yield module
 
 
+def rows_of_layers(model: nn.Module) -> Iterator[list[nn.Module]]:
+    """The same layers, those together that follow each other: of an encoder and a decoder each has its own."""
+    layers = set(layers_of(model))
+    for parent in model.modules():
+        row = [child for child in parent.children() if child in layers]
+        if row:
+            yield row
+
+
 def inner_first(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Each module with its name, those that it holds before itself."""
     for own, child in module.named_children():
