@@ -259,3 +259,13 @@ def test_a_part_of_a_run_and_a_run_in_place_of_data_are_told(
     (own_folder / "caches" / "1" / "corpus.json").write_text("{}")
     assert run(["render", *ONE, "--model", "tiny", "--data", "caches"]) == 2
     assert f"prepared data are in {own_folder}/caches/1: give one of these." in capsys.readouterr().err
+
+
+def test_a_home_of_nobody_is_a_path_as_it_stands(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["status", "--logs", "~nobody-of-that-name/x"],
+        ["render", "--cluster", "local", "--method", "~0"],
+        ["parse", "~0/x"],
+    ):
+        assert run(words) in (1, 2)
+        assert capsys.readouterr().err.startswith("hpc-llm: ")

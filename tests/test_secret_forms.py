@@ -541,6 +541,52 @@ def test_other_lists_of_words_stay(line: str) -> None:
     assert redacted(line) == line and not is_secret(line)
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{name}+={value}", "export {name}=''{value}", '{name}=""{value}', "{name}=''\"{value}\"", "printf -v {name} {value}", "printf -v {name} %s {value}",
+        "read -r {name} <<< {value}", "read -rs {name} <<EOF\n{value}\nEOF", "{name}=$(cat <<'EOF'\n{value}\nEOF\n)", 'export {name}="$(cat <<-EOF\n\t{value}\n\tEOF\n)"',
+        "docker login -u me --password-stdin host <<EOF\n{value}\nEOF", "kinit me <<'PW'\n{value}\nPW", "curl --oauth2-bearer {value} https://h.example",
+        "wget --http-password={value} https://h.example",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["HF_TOKEN", "DB_PASSWORD"])
+@pytest.mark.parametrize("value", ["s3cretPw9zk", "9f8e7d6c5b4a39281706"])
+def test_what_a_shell_makes_of_parts_or_of_input_is_a_secret(form: str, name: str, value: str) -> None:
+    text = f"set -e\n{form.format(name=name, value=value)}\necho done"
+    assert is_secret(text) and value not in redacted(text) and "echo done" in redacted(text)
+    assert redacted(redacted(text)) == redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat > config.yaml <<EOF\nlr: 3\nsteps: 9f8e7d6c\nEOF", "read -r LINE <<< alpha12beta", "read -r HF_TOKEN < token.txt", "kinit me <<< $PW",
+        "TOKEN=$(cat <<EOF\n$HF_TOKEN\nEOF\n)", "python - <<EOF\nimport os\nEOF", "count+=1", "loss+=0.5", 'x=""', "f(a=''b'')", '{"auth": "none of it"}',
+        '{"auth": "bm90aGluZyBoZXJl"}',
+    ],
+)  # fmt: skip
+def test_other_input_stays(text: str) -> None:
+    assert redacted(text) == text and not is_secret(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{{"auths": {{"registry.example": {{"auth": "{}"}}}}}}', '{{\\"auths\\": {{\\"h\\": {{\\"auth\\": \\"{}\\"}}}}}}'],
+)
+def test_a_login_of_docker_is_a_secret(text: str) -> None:
+    login = base64.b64encode(b"user:s3cretPw9zk").decode()
+    said = text.format(login)
+    assert is_secret(said) and login not in redacted(said)
+
+
+@pytest.mark.parametrize(
+    "text", ["export A=hf_\\\nabcdEFGH123456789", 'x="hf_""abcdEFGH123456789"', "x='hf_'abcdEFGH123456789"]
+)
+def test_a_key_in_parts_is_a_secret(text: str) -> None:
+    assert is_secret(text) and "abcdEFGH123456789" not in redacted(text)
+
+
 JOINED = ["hf_AbcDefGh1JklMnoPqrStu12", "Xk7qLm2Vz9pw"]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpc_llm.api.handle import Named, runs_of
+from hpc_llm.text.homes import from_home
 from hpc_llm.text.pasted import refuse_address
 
 if TYPE_CHECKING:
@@ -38,4 +38,4 @@ def export(
 
     named = [run.paths for run in runs_of(runs, logs)]
     refuse_address("output", os.fspath(output))
-    return send(named, to, Target(folder=Path(output).expanduser(), uri=uri, project=project))
+    return send(named, to, Target(folder=from_home(output), uri=uri, project=project))

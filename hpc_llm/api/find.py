@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.records.run import RunPaths, is_run, iter_runs
+from hpc_llm.text.homes import from_home
 from hpc_llm.text.pasted import default_logs, refuse_address
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def logs_folder(logs: str | os.PathLike[str] | None) -> Path:
         raise RequestError("logs is empty: a variable may not be set. Leave it out, or name a folder.")
     if logs is not None:
         refuse_address("logs", os.fspath(logs))
-    return Path(logs).expanduser() if logs else default_logs()
+    return from_home(logs) if logs else default_logs()
 
 
 def refuse_empty(text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpc_llm.errors import notice
+from hpc_llm.text.homes import from_home
 
 
 def site_model(model: str, settings: Sequence[str], folders: Sequence[str]) -> str:
@@ -17,9 +18,7 @@ def site_model(model: str, settings: Sequence[str], folders: Sequence[str]) -> s
     name = _hub_name(model, settings)
     if name is None or not folders:
         return model
-    places = (
-        place for folder in folders for place in _places(Path(os.path.expandvars(folder)).expanduser(), name, model)
-    )
+    places = (place for folder in folders for place in _places(from_home(os.path.expandvars(folder)), name, model))
     found = next((place for place in places if _is_it(place, name)), None)
     if found is None:
         return model

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import HpcLlmError, RequestError
@@ -25,6 +24,7 @@ from hpc_llm.exporting.tracker import REPLACED, WRITTEN, Send, Sent, Target, Tra
 from hpc_llm.outside import reason_of
 from hpc_llm.records.files import make_own_folder
 from hpc_llm.records.run import Outcome
+from hpc_llm.text.homes import from_home
 from hpc_llm.text.secrecy import redacted
 
 _DATABASE = "mlflow.db"
@@ -56,7 +56,7 @@ def _uri(target: Target) -> str:
         )
     if not named.strip():
         raise RequestError("--uri is empty: give the address of an MLflow server, a database or a folder.")
-    return named if colon else Path(named).expanduser().absolute().as_uri()
+    return named if colon else from_home(named).absolute().as_uri()
 
 
 @contextmanager

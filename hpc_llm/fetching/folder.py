@@ -24,6 +24,7 @@ from hpc_llm.records.fetched import STATE, command_of, is_whole, read_record, re
 from hpc_llm.records.files import OTHERS_MAY_WRITE, make_own_folder, reason_of, write_json
 from hpc_llm.records.shared import user_name
 from hpc_llm.schedulers.claim import claimed, holder, refresh
+from hpc_llm.text.homes import from_home
 
 _OF_FILE_SYSTEMS = frozenset({STATE, "lost+found", ".snapshot", ".zfs"})
 _LAST = ("config.json", "adapter_config.json")
@@ -44,7 +45,7 @@ class Folder:
         only: Sequence[str],
         tell: Callable[[str], None],
     ) -> None:
-        self.path = path.expanduser().absolute()
+        self.path = from_home(path).absolute()
         self._state = self.path / STATE
         self._parts = self._state / "parts"
         self._placed: frozenset[str] = frozenset()
@@ -54,7 +55,7 @@ class Folder:
             "asked": wanted.asked,
             "wanted": wanted.name,
             "part": wanted.folder,
-            "from": source if source in ("hub", "modelscope") else str(Path(source).expanduser().absolute()),
+            "from": source if source in ("hub", "modelscope") else str(from_home(source).absolute()),
             "revision": revision,
             "only": list(only),
         }

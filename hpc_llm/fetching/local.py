@@ -18,6 +18,7 @@ from hpc_llm.fetching.names import MODEL, Wanted, is_name
 from hpc_llm.fetching.source import Source, Stream
 from hpc_llm.records.fetched import STATE, read_record, refuse_unfinished
 from hpc_llm.records.files import open_regular, read_text, reason_of
+from hpc_llm.text.homes import from_home
 
 _CHUNK = 1 << 20
 _LONG = 10**9
@@ -41,7 +42,7 @@ class Local(Source):
     word = "path"
 
     def __init__(self, path: Path, check: Callable[[], None], tell: Callable[[str], None]) -> None:
-        self._path = path.expanduser().absolute()
+        self._path = from_home(path).absolute()
         self._check = check
         self._tell = tell
         self.folder = self._path

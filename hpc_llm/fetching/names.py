@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.model import ALIASES, PRESETS
+from hpc_llm.text.homes import from_home
 from hpc_llm.text.secrecy import redacted
 
 MODEL, DATASET = "model", "dataset"
@@ -85,7 +85,7 @@ def _of_preset(name: str) -> str:
 def _checked(name: str, asked: str) -> str:
     if _NAME.fullmatch(name) and ".." not in name and name not in ("datasets", "models"):
         return name
-    if asked.strip() and Path(asked).expanduser().exists():
+    if asked.strip() and from_home(asked).exists():
         raise RequestError(
             f"{asked} is here already: give it as --model or --data. To copy it and check the copy: "
             f"hpc-llm fetch NAME --from {asked} --to DIR."

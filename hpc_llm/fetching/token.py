@@ -13,6 +13,7 @@ from hpc_llm.errors import RequestError, notice
 from hpc_llm.records.files import open_plain
 from hpc_llm.text.env_file import read as read_env_file
 from hpc_llm.text.env_file_check import check_env_file
+from hpc_llm.text.homes import from_home
 
 HUB_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _SENDABLE = re.compile(r"[\x21-\x7e]{1,4096}")
@@ -65,7 +66,7 @@ def _kept() -> Token | None:
     """What the Hub's own program keeps."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{cache}/huggingface"
-    path = Path(os.environ.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
+    path = from_home(os.environ.get("HF_TOKEN_PATH") or f"{home}/token")
     try:
         with open_plain(path) as file:
             if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):

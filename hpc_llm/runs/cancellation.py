@@ -68,7 +68,9 @@ def cancel(runs: Sequence[RunPaths]) -> list[Cancellation]:
         elif identity is not None and (original := _original_of(run, identity)) is not None:
             problems[run] = f"{in_words_of_copy(run, original)}: cancel that"
         elif identity is not None and is_noted_elsewhere(identity):
-            problems[run] = "you made the submission that its record names for other runs, so nothing was done: cancel those"
+            problems[run] = (
+                "you made the submission that its record names for other runs, so nothing was done: cancel those"
+            )
         elif identity is not None and not identity.has_job:
             local[run] = identity
         else:

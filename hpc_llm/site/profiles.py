@@ -16,6 +16,7 @@ from typing import Any
 from hpc_llm.errors import ProfileError, notice, unknown_name
 from hpc_llm.site import foreign
 from hpc_llm.site.reach import refuse_scratch
+from hpc_llm.text.homes import from_home
 from hpc_llm.text.secrecy import WAY_IN, find_secret
 from hpc_llm.text.yaml_text import read_yaml
 
@@ -79,7 +80,7 @@ def find_file(kind: str, name: str) -> Path:
 
 def refuse_path(kind: str, name: str) -> None:
     """Raise a ProfileError where a file is named by its path: what is looked for is its name in the folders that are searched."""
-    suffix, path = SUFFIXES[kind], Path(name).expanduser()
+    suffix, path = SUFFIXES[kind], from_home(name)
     if os.sep not in name and not name.endswith(suffix):
         return
     noun, bare = NOUNS[kind], path.name.removesuffix(suffix)

@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 from hpc_llm.errors import RequestError
+from hpc_llm.text.homes import from_home
 
 _ABOUT_RUNS = re.compile(
     r"`(hpc-llm (?:status|logs|cancel|reconcile|diagnose|clean|export|report|submit [^`\n]{0,80}--resume)\b"
@@ -47,7 +48,7 @@ def refuse_address(said: str, text: str) -> None:
 
 def default_logs() -> Path:
     """The folder in which a command looks for runs that is told none."""
-    return Path(os.environ.get("HPC_LLM_LOGS") or "logs").expanduser()
+    return from_home(os.environ.get("HPC_LLM_LOGS") or "logs")
 
 
 def with_logs(text: str, logs: Path) -> str:
@@ -67,4 +68,4 @@ def for_runs_in(logs: Path, text: str) -> str:
 
 
 def _from_root(folder: Path) -> str:
-    return os.path.abspath(folder.expanduser())
+    return os.path.abspath(from_home(folder))

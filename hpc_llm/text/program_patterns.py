@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.text.program_words import ASKING
+
 _VALUE = (
     r"""(?:'(?P<{0}s>[^'\n]{{3,200}})'|"(?P<{0}d>[^"\n]{{3,200}})"|(?P<{0}>[^\s"'$<>(|;&`-][^\s"'|;&`]{{2,199}}))"""
 )
 _USER = r"""["']?[^\s:"'$|;&]{{1,60}}{0}(?P<{1}>[^\s"'$<>(|;&`][^\s"'|;&`]{{0,199}})"""
-
-_ASKING = r"""(?:kinit|sudo\ (?:-[a-zA-Z]{1,8}\ ){0,3}-[a-zA-Z]{0,6}S|sudo\ --stdin|cryptsetup|gpg|docker\ login|podman\ login|smbpasswd|chpasswd
-    |passwd|iinit|aklog|klog|vncpasswd|wandb\ login|huggingface-cli\ login|hf\ auth(?:\ login)?)"""
-"""Programs that read a password from their input."""
 
 _TAKES: tuple[tuple[str, str], ...] = (
     (r"curl", r"(?:-[a-zA-Z#]{0,8}[uU][\ =]?|--(?:proxy-)?user[\ =])" + _USER.format(":", "v0")),
@@ -30,7 +28,7 @@ _TAKES: tuple[tuple[str, str], ...] = (
     (r"rclone\ obscure", r"" + _VALUE.format("v12")),
     (r"sqlplus", _USER.format("/", "v13")),
     (r"net\ use", r"(?:[A-Za-z*]:?\ )?[\\/]{2}[^\s]{1,120}\ " + _VALUE.format("v15") + r"\ {1,3}/"),
-    (_ASKING, r"(?:[^\n|;<]{0,200}\ )?<<<\ {0,3}" + _VALUE.format("v16")),
+    (r"curl|wget", r"--(?:oauth2-bearer|(?:proxy-|ftp-|http-)?password|pass|proxy-pass|tlspassword)[\ =]" + _VALUE.format("v16")),
 )  # fmt: skip
 """Program, and by which option it takes what."""
 COMMAND = re.compile(
@@ -41,6 +39,6 @@ COMMAND = re.compile(
 )
 SAID_TO = re.compile(
     rf"""(?<![\w-])(?:echo|printf)\ (?:-[neE]{{1,3}}\ )?{_VALUE.format("v")}\ {{0,3}}\|\ {{0,3}}(?:[\w./-]{{0,60}}/)?
-    {_ASKING}""",
+    {ASKING}""",
     re.VERBOSE,
 )

@@ -18,6 +18,7 @@ from hpc_llm.text.bare_values import REDIRECTION
 from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_blocks import secrets_in_blocks
 from hpc_llm.text.secret_encoded import secrets_encoded
+from hpc_llm.text.secret_input import secrets_in_input
 from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
 from hpc_llm.text.secret_programs import secrets_in_commands
@@ -52,8 +53,8 @@ _VARIABLE = re.compile(rf"""(?<![A-Za-z0-9_$])({"|".join(sorted(OF_VARIABLES))})
 """A variable whose whole name means a secret, wherever a request writes one."""
 _ENVIRONMENTS = frozenset(("env", "environment", "proxy_env"))
 """Keys under which variables of the environment stand."""
-_CONTINUED = "\\\n"
-"""By which the shell joins two lines, within a word too."""
+_JOINED = re.compile(r"""\\\n|(?<==)(?:''|"")(?=[\w"'$])|(?<=\w)(?:""|''|"'|'")(?=\w)|(?<=[_-])["'](?=\w)""")
+"""By which the shell joins two lines, or the parts of a word."""
 _SHORT = 400
 WAY_IN = (
     "Records and scripts are read by others: write NAME=VALUE into a file, `chmod 600` it, and name it by --env-file FILE "
@@ -77,7 +78,7 @@ def _is_short_secret(text: str, name: str) -> bool:
 
 
 def _is_secret(text: str, name: str) -> bool:
-    if not text.isprintable() and (plain := shown(text).replace(_CONTINUED, "")) != text and _is_secret(plain, name):
+    if (plain := _JOINED.sub("", shown(text))) != text and _is_secret(plain, name):
         return True
     if with_lists_as_commands(text, _redacted) != text:
         return True
@@ -125,14 +126,14 @@ def refuse_secrets(value: Any, where: str) -> None:
 def redacted(text: str) -> str:
     """`text` without the secrets that are known by their shape, or by the name that they are assigned to.
 
-    What nobody sees splits no secret: where one shows without hidden characters, or in lines that the shell joins, the text is
-    given without them, or joined.
+    What nobody sees splits no secret: where one shows without hidden characters, or in what the shell joins, the text is given without
+    them, or joined.
     """
-    safe = _by_line(text)
-    if _CONTINUED not in text:
+    safe, plain = _by_line(text), _JOINED.sub("", text)
+    if plain == text:
         return safe
-    joined = redacted(text.replace(_CONTINUED, ""))
-    return safe if joined == safe.replace(_CONTINUED, "") else joined
+    joined = redacted(plain)
+    return safe if joined == _JOINED.sub("", safe) else joined
 
 
 def _by_line(text: str) -> str:
@@ -140,7 +141,7 @@ def _by_line(text: str) -> str:
         plain = shown(text)
         if plain != text and (safe := redacted(plain)) != plain:
             return safe
-    text = _without(text, (*secrets_in_pairs(text), *secrets_in_blocks(text)))
+    text = _without(text, (*secrets_in_pairs(text), *secrets_in_blocks(text), *secrets_in_input(text)))
     if "\n" in text and "PRIVATE KEY" not in text:  # nothing else goes over several lines
         return "\n".join(map(redacted, text.split("\n")))
     text = with_lists_as_commands(text, _redacted)
@@ -211,6 +212,7 @@ _FOUND = (
     secrets_assigned,
     secrets_in_pairs,
     secrets_in_blocks,
+    secrets_in_input,
     secrets_encoded,
 )
 _WORDS_OF_NAMED = ("auth", "key", "token", "pass", "basic ", "mysql", "mariadb", "login", "%3a")

@@ -1,4 +1,4 @@
-"""Keys in base64, as scripts hold them that decode them where they use them. Standard library only."""
+"""Keys and passwords in base64: of scripts that decode them where they use them, and of docker's logins. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, SHAPES
 
+_LOGIN = re.compile(r"""\\{0,4}["']auth\\{0,4}["']\s{0,8}:\s{0,8}\\{0,4}["']([A-Za-z0-9+/]{8,400}={0,2})\\{0,4}["']""")
+"""How docker keeps a user and a password."""
 _WORD = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{20,2000}={0,2}(?![A-Za-z0-9+/=_-])")
 
 
@@ -18,12 +20,19 @@ def secrets_encoded(text: str) -> Iterator[tuple[int, int]]:
     >>> [text[start:end] for start, end in secrets_encoded(text)]
     ['aGZfQWJjRGVmR2hpSmtsTW5vUHFyU3R1MTIK']
     """
-    return (found.span() for found in _WORD.finditer(text) if _is_key(found[0]))
+    yield from (found.span() for found in _WORD.finditer(text) if _is_key(found[0]))
+    if "auth" in text:
+        yield from (found.span(1) for found in _LOGIN.finditer(text) if ":" in _plain(found[1]))
+
+
+def _plain(word: str) -> str:
+    """What it says; "" for most words of that length, which are sums, names and paths."""
+    try:
+        return base64.b64decode(word, validate=True).decode("ascii")
+    except ValueError:
+        return ""
 
 
 def _is_key(word: str) -> bool:
-    try:
-        plain = base64.b64decode(word, validate=True).decode("ascii")
-    except ValueError:  # most words of that length are sums, names and paths
-        return False
+    plain = _plain(word)
     return SHAPES.search(plain) is not None or OF_A_SERVICE.search(plain) is not None
