@@ -15,12 +15,15 @@ import functools
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from hpc_llm.estimating import fused_loss, plain
+from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.estimate import estimate
 from hpc_llm.estimating.parts import Estimate, Verdict
 from hpc_llm.planning.experiment import Experiment, Plan
@@ -59,6 +62,8 @@ class Point:
     """What `--set` said besides the engine."""
     switches: str = ""
     """What the engine had on, NAME=VALUE; empty for runs of before there was a choice."""
+    whole_heads: bool = False
+    """Of a program that multiplied the head's gradient as a whole, in fp32 (until 2026-11-25)."""
 
     @property
     def shape(self) -> str:
@@ -133,6 +138,7 @@ def _point(row: dict[str, str]) -> Point:
         host=size["host"],
         settings=settings_of(row),
         switches=row["switches"],
+        whole_heads=not row.get("recompute"),  # that column is as old as the other way
     )
 
 
@@ -194,7 +200,31 @@ def _ground(method: str) -> tuple[Cluster, Method]:
 
 
 def pairs(runs: Sequence[Point]) -> list[Pair]:
-    return [Pair(point, estimate(*planned(point))) for point in runs]
+    found = []
+    for point in runs:
+        with _whole_heads() if point.whole_heads else nullcontext():
+            found.append(Pair(point, estimate(*planned(point))))
+    return found
+
+
+@contextmanager
+def _whole_heads() -> Iterator[None]:
+    """Inside, the loss takes what it took when each gradient was made in fp32, multiplied and rounded, one after the other: where it
+    had all places at once, packed layers found room in what it left."""
+    backward, unpacked = fused_loss.backward_bytes, plain.unpacked_in_graph
+
+    def before(case: Case) -> int:
+        saved, copied = (4, 4) if fused_loss.has_parts(case) else (case.width, 8)
+        hidden, head = case.tokens * case.sizes.hidden, case.sizes.embedding if case.trains_root else 0
+        of_hidden = saved * head + (8 + case.width) * hidden
+        return max(of_hidden, (saved + copied + case.width) * head + case.width * hidden)
+
+    fused_loss.backward_bytes = before
+    plain.unpacked_in_graph = lambda case, kept: unpacked(case, kept) if fused_loss.has_parts(case) else 0
+    try:
+        yield
+    finally:
+        fused_loss.backward_bytes, plain.unpacked_in_graph = backward, unpacked
 
 
 def quantile(values: Sequence[float], share: float) -> float:

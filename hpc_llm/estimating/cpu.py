@@ -18,6 +18,8 @@ _QUOTIENT = 8
 """Bytes of a number while torch's AdamW divides: the root of the second moment, and what it is divided into."""
 _IN_8_BITS = 24
 """The same where bitsandbytes unpacks weight, gradient and both moments."""
+_IN_PIECES = 140_000_000
+"""What the step of AdamWBF16 takes while it goes over the tensors in pieces of a million numbers."""
 _DEEPSPEED = 100_000_000
 """What its modules take more."""
 _ENCODER_DECODER = 100_000_000
@@ -51,7 +53,7 @@ def _stepping(case: Case) -> dict[str, int]:
         **held(case),
         "optimizer states": case.trained * (case.moments_width + (4 if in_fp32 else 0)) // ranks,
         "gradients": case.trained * (4 if in_fp32 else case.width) // ranks,
-        "largest temporary": _bytes_of_a_number(case) * _largest(case) // ranks,
+        "largest temporary": _temporary(case) // ranks,
     }
     if ranks > 1:
         terms["weights"] //= ranks
@@ -82,9 +84,13 @@ def _largest(case: Case) -> int:
     return case.sizes.embedding if case.trains_root else min(case.adapters, case.sizes.largest_matrix)
 
 
+def _temporary(case: Case) -> int:
+    """What is there besides while a tensor is stepped."""
+    if case.plan.optimizer.type in PURE_BF16:
+        return min(_IN_PIECES, _IN_8_BITS * _largest(case))
+    return _bytes_of_a_number(case) * _largest(case)
+
+
 def _bytes_of_a_number(case: Case) -> int:
-    """That are there besides while a tensor is stepped; AdamWBF16 goes over a tensor in small pieces."""
-    kind = case.plan.optimizer.type
-    if kind in PURE_BF16:
-        return 0
-    return _IN_8_BITS if "8bit" in kind.lower() else _QUOTIENT
+    """That are there besides while a tensor is stepped as a whole."""
+    return _IN_8_BITS if "8bit" in case.plan.optimizer.type.lower() else _QUOTIENT

@@ -6,15 +6,17 @@ from hpc_llm.estimating.case import Case
 
 PLACES = 1024
 """Whose logits are there at a time."""
+NUMBERS = 2**22
+"""Of a gradient that are in fp32 at a time."""
 
 
 def fused_loss_bytes(case: Case) -> int:
     """Besides the gradient of the last hidden states, which is made in the forward pass and kept: the larger of its two passes."""
     if case.plan.engine.cuda_graph and has_parts(case):
         return max(
-            _forward(case) + _weight(case, 4 + case.width), _backward(case)
+            _forward(case) + _weight(case, 4 + case.width), backward_bytes(case)
         )  # no block of the one serves the other
-    return max(_forward(case), _backward(case))
+    return max(_forward(case), backward_bytes(case))
 
 
 def has_parts(case: Case) -> bool:
@@ -30,13 +32,10 @@ def _forward(case: Case) -> int:
     return 2 * (case.width + 4) * logits + 4 * logits + _weight(case, 4 + case.width)
 
 
-def _backward(case: Case) -> int:
-    """Each gradient is made in fp32, multiplied and rounded; one after the other."""
-    saved, copied = (4, 4) if has_parts(case) else (case.width, 8)
-    hidden = case.tokens * case.sizes.hidden
-    of_hidden = _weight(case, saved) + (8 + case.width) * hidden
-    of_weight = _weight(case, saved + copied + case.width) + case.width * hidden
-    return max(of_hidden, of_weight)
+def backward_bytes(case: Case) -> int:
+    """Gradients are multiplied where they lie, a part of them at a time in fp32; the head's sum of several parts is rounded to another place."""
+    saved = 4 + case.width if has_parts(case) else case.width
+    return _weight(case, saved) + case.width * case.tokens * case.sizes.hidden + 4 * NUMBERS
 
 
 def _weight(case: Case, each: int) -> int:

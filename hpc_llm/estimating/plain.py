@@ -28,7 +28,7 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     if case.plan.engine.cuda_graph:
         # It keeps what it works in, and writes the gradients there: those in fp32 are copies of them.
         passes = max(loss, backward, {"gradients": case.width * case.trained}, key=lambda one: sum(one.values()))
-        passes = {**passes, "largest temporary": _unpacked_in_graph(case, kept)}
+        passes = {**passes, "largest temporary": unpacked_in_graph(case, kept)}
         copies = {"gradients in fp32": gradients["gradients"]} if has_copies else {}
         yield Moment(name="optimizer step", terms={**states, **passes, **copies})
         return
@@ -38,12 +38,12 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     yield Moment(name="optimizer step", terms={**states, **gradients, "largest temporary": _copying(case, has_copies)})
 
 
-def _unpacked_in_graph(case: Case, kept: Activations) -> int:
-    """What a graph needs for packed layers, beside what the loss leaves free where it has all places at once: weights of a layer as
-    they multiply and its gradients, twice, for the next layer's find no room in between. Held to runs of q and qlora."""
-    if not case.is_quantized or not has_parts(case):
+def unpacked_in_graph(case: Case, kept: Activations) -> int:
+    """What a graph needs for packed layers: weights of a layer as they multiply and its gradients, twice where the loss goes over several
+    parts, for the next layer's find no room in between. Held to runs of q and qlora."""
+    if not case.is_quantized:
         return 0
-    return 2 * (case.width * case.sizes.largest_layer + kept.one_layer)
+    return (2 if has_parts(case) else 1) * (case.width * case.sizes.largest_layer + kept.one_layer)
 
 
 def _copying(case: Case, has_copies: bool) -> int:

@@ -57,6 +57,31 @@ def test_a_part_without_targets_adds_nothing_and_a_scaled_loss_of_fp16_does_not_
     assert hidden.grad is not None and hidden.grad.isfinite().all() and hidden.grad.abs().max() > 1
 
 
+@pytest.mark.parametrize("places", [5, head_loss._PLACES + 3])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_gradients_are_multiplied_piece_by_piece_as_they_would_be_whole(
+    monkeypatch: pytest.MonkeyPatch, places: int, kind: torch.dtype
+) -> None:
+    targets, found = torch.randint(0, 31, (places,)), []
+    for numbers in (1 << 30, 40):  # three rows of 16 columns come out uneven
+        monkeypatch.setattr(head_loss, "_NUMBERS", numbers)
+        torch.manual_seed(1)
+        hidden, weight = (torch.randn(each, 16).to(kind).requires_grad_() for each in (places, 31))
+        (head_loss.summed_loss_of_hidden(hidden, weight, targets) * 0.37).backward()
+        found.append((hidden.grad, weight.grad))
+    for whole, pieces in zip(*found, strict=True):
+        assert pieces is not None and pieces.dtype == kind
+        assert torch.equal(whole, pieces)
+
+
+def test_no_second_pass_goes_back_through_gradients_that_were_multiplied_where_they_lay() -> None:
+    hidden, weight = torch.randn(5, 16, requires_grad=True), torch.randn(31, 16, requires_grad=True)
+    loss = head_loss.summed_loss_of_hidden(hidden, weight, torch.zeros(5, dtype=torch.int64))
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def plan_of(name: str, model: Path, **changes: Any) -> Plan:
     """A plan for the CPU whose `fused_…` are as `changes` say."""
     method, more = {

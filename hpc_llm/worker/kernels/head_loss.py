@@ -18,6 +18,8 @@ from hpc_llm.worker.data.batch import MASKED, Batch, model_inputs, targets_of
 
 _PLACES = 1024
 """At a time: enough to fill a GPU."""
+_NUMBERS = 2**22
+"""Of a gradient that are multiplied at a time: in fp32 they take 16 MiB, the whole gradient of a head twice its own size."""
 _KNOWN = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Models whose logits are what the head makes of the last hidden states, and nothing else."""
 
@@ -88,6 +90,7 @@ class _SummedLoss(torch.autograd.Function):  # type: ignore[misc]
             if not any(learns):
                 continue
             change = _change(logs, wanted).to(hidden.dtype)
+            del logs  # the gradient of the head is larger, and comes now
             if of_hidden is not None:
                 torch.mm(change, weight, out=of_hidden[begin : begin + _PLACES])
             if learns[1]:
@@ -102,9 +105,20 @@ class _SummedLoss(torch.autograd.Function):  # type: ignore[misc]
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved, factor = iter(ctx.saved_tensors), gradients[0]
-        # The factor of fp16 can be larger than its largest number: the product is made in fp32.
-        found = [(next(saved).float() * factor).to(ctx.dtype) if is_there else None for is_there in ctx.learns]
+        found = [_multiplied(next(saved), factor, ctx.dtype) if is_there else None for is_there in ctx.learns]
         return *found, None, None
+
+
+def _multiplied(saved: torch.Tensor, factor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The product in `dtype`, in the memory of `saved` where that is of it: torch refuses to go back through it again then.
+
+    The factor of fp16 can be larger than its largest number: the product is made in fp32.
+    """
+    found = saved if saved.dtype == dtype else torch.empty_like(saved, dtype=dtype)
+    rows = max(1, _NUMBERS // saved.shape[-1])
+    for part, into in zip(saved.split(rows), found.split(rows), strict=True):
+        torch.mul(part.float(), factor, out=into)
+    return found
 
 
 def _log_probabilities(
