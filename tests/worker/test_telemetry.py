@@ -11,15 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from tiny_plans import RunPlan, make_plan
 
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker.measure import samplers, telemetry
 from hpc_llm.worker.measure.samplers import GpuState
 from hpc_llm.worker.measure.telemetry import Gpus, Telemetry
+from hpc_llm.worker.measure.window import Window
 
 KEYS = "time gpu utilization memory_used_bytes power_w temperature_c sm_clock_hz sm_activity sm_occupancy".split()
 TWO_GPUS = Gpus(node=0, addresses=("0000:3b:00.0", "0000:5e:00.0"), total=2)
@@ -126,6 +129,19 @@ def test_training_records_it_and_the_result_has_the_means(
     assert result["energy_j"] == pytest.approx(400 * result["measured_window_s"], rel=1e-6)
     assert rows(RunPaths(tmp_path / "run").telemetry)[0]["utilization"] == 0.8
     assert "telemetry" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_what_was_seen_while_the_steps_waited_is_in_no_mean(tmp_path: Path) -> None:
+    """One sample a second of ten; an evaluation took three of them, and the sample behind it covers its end."""
+    paths, window = RunPaths(tmp_path), Window(torch.device("cpu"))
+    window.span, window.left_out, window.elapsed_s = (100.0, 110.0), [(104.2, 107.2)], 7.0
+    with paths.telemetry.open("w") as file:
+        for second in range(98, 113):
+            power = 10.0 if 104 < second <= 108 or not 100 <= second <= 110 else 600.0
+            file.write(json.dumps({"time": second, "gpu": 0, "power_w": power}) + "\n")
+    record: Any = SimpleNamespace(window=window, paths=paths, ranks=SimpleNamespace(local_rank=0, world_size=1))
+    found = telemetry.means(record, Gpus(node=0, addresses=("0000:3b:00.0",), total=1), torch.device("cpu"))
+    assert found == {"gpu_power_w_mean": 600.0, "energy_j": 4200.0}
 
 
 @pytest.mark.train

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from hpc_llm.records.files import append_to, read_json_lines
 from hpc_llm.worker import device as devices
 from hpc_llm.worker.measure import samplers
+from hpc_llm.worker.measure.window import Window
 from hpc_llm.worker.ranks import Ranks
 from hpc_llm.worker.result import Record
 
@@ -135,8 +136,8 @@ def means(record: Record, gpus: Gpus, device: torch.device) -> dict[str, float]:
 
     A key is left out where one of the GPUs has too few samples.
     """
-    window = record.window.span if record.window else None
-    if window is None or gpus.total == 0:
+    window = record.window
+    if window is None or window.span is None or window.elapsed_s is None or gpus.total == 0:
         return {}
     sums = _over_all(record, [_told_here(record, gpus, window, key) for key in samplers.MEANS], device)
     found = {
@@ -145,11 +146,18 @@ def means(record: Record, gpus: Gpus, device: torch.device) -> dict[str, float]:
         if told == gpus.total
     }
     if "gpu_power_w_mean" in found:
-        found["energy_j"] = found["gpu_power_w_mean"] * gpus.total * (window[1] - window[0])
+        found["energy_j"] = found["gpu_power_w_mean"] * gpus.total * window.elapsed_s
     return found
 
 
-def _told_here(record: Record, gpus: Gpus, window: tuple[float, float], key: str) -> tuple[float, float]:
+def _is_of_steps(time_s: float, window: Window) -> bool:
+    """Whether a sample of that time saw the measured steps: one behind an evaluation or a checkpoint still covers it."""
+    assert window.span is not None
+    is_inside = window.span[0] <= time_s <= window.span[1]
+    return is_inside and not any(begin <= time_s <= end + INTERVAL_S for begin, end in window.left_out)
+
+
+def _told_here(record: Record, gpus: Gpus, window: Window, key: str) -> tuple[float, float]:
     """The sum of the means of this node's GPUs, and how many of them have one; of one rank of the node."""
     told = _means_here(record, gpus, window, key) if record.ranks.local_rank == 0 else []
     return math.fsum(told), float(len(told))
@@ -163,10 +171,10 @@ def _over_all(record: Record, here: list[tuple[float, float]], device: torch.dev
     return [(total, told) for total, told in on_device.tolist()]
 
 
-def _means_here(record: Record, gpus: Gpus, window: tuple[float, float], key: str) -> list[float]:
+def _means_here(record: Record, gpus: Gpus, window: Window, key: str) -> list[float]:
     """The mean of each GPU of this node that has enough samples."""
     values: dict[int, list[float]] = {}
     for row in read_json_lines(record.paths.telemetry_of(gpus.node)):
-        if window[0] <= row["time"] <= window[1] and row.get(key) is not None:
+        if _is_of_steps(row["time"], window) and row.get(key) is not None:
             values.setdefault(row["gpu"], []).append(row[key])
     return [math.fsum(of_gpu) / len(of_gpu) for of_gpu in values.values() if len(of_gpu) >= MIN_SAMPLES]

@@ -71,6 +71,8 @@ class Window:
         """The same by the GPU's clock; None on the CPU, which has no other."""
         self.span: tuple[float, float] | None = None
         """Begin and end, Unix time."""
+        self.left_out: list[tuple[float, float]] = []
+        """What of it `interrupted` left out, likewise."""
         self.peak_device_bytes: int | None = None
         self._began: float | None = None
         self._mark: Any = None
@@ -83,6 +85,7 @@ class Window:
         devices.reset_peak_memory(self.device)
         self.peak_device_bytes = None
         self._left_out_s = self._left_out_device_s = 0.0
+        self.left_out = []
         self._mark = self.clock.mark()
         self._began = time.perf_counter()
         return self._mark
@@ -110,7 +113,9 @@ class Window:
         finally:
             end = self.clock.mark()
             devices.synchronize(self.device)
-            self._left_out_s += time.perf_counter() - began
+            took, now = time.perf_counter() - began, time.time()
+            self._left_out_s += took
+            self.left_out.append((now - took, now))
             self._left_out_device_s += self.clock.seconds(mark, end)
 
     def look(self, at_once: bool = False) -> None:
