@@ -15,6 +15,7 @@ import argparse
 import csv
 import json
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -62,6 +63,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--micro-batch-size", type=int, default=1)
     parser.add_argument("--sequence-length", type=int, default=350)
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--gpus", type=int, help="of this machine, one rank each; one is the default")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="as hpc-llm takes it")
     parser.add_argument("--seeds", default="42", help="each method with each of them")
     parser.add_argument("--csv", type=Path, help="file that gets a line a run")
@@ -73,6 +75,8 @@ def make_plan(method: str, seed: str, arguments: argparse.Namespace) -> Plan:
     """What `hpc-llm submit --cluster local` would run here."""
     names = ("model", "micro_batch_size", "sequence_length", "steps")
     asked: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    if arguments.gpus:
+        asked["gpus_per_node"] = arguments.gpus
     experiment = Experiment(cluster="local", method=method, seed=int(seed), set=tuple(arguments.set), **asked)
     return plan(experiment, load_cluster("local"), load_method(method), Site(scheduler="local", hardware=detect())).plan
 
@@ -92,8 +96,12 @@ def train(planned: Plan, folder: Path, environment: dict[str, str], timeout: flo
             *launch,
         ]
     began = time.monotonic()
-    done = run([sys.executable, *launch], {**environment, "HPC_LLM_LAUNCHER": planned.job.launcher}, timeout)
-    result = read_json(paths.result) or {"outcome": "none", "outcome_reason": last_lines(done.stderr)}
+    try:
+        done = run([sys.executable, *launch], {**environment, "HPC_LLM_LAUNCHER": planned.job.launcher}, timeout)
+        said = last_lines(done.stderr)
+    except subprocess.TimeoutExpired:  # the losses until then are kept
+        said = f"no end within {timeout:.0f} s"
+    result = read_json(paths.result) or {"outcome": "none", "outcome_reason": said}
     losses = [step["loss"] for step in read_json_lines(paths.steps) if step.get("loss") is not None]
     row = {
         "method": planned.method,
