@@ -79,6 +79,39 @@ def test_where_nothing_can_be_written_or_read_is_told_first(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_without_its_value_takes_no_option_for_one(
+    name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The value was forgotten, or a variable of the shell is not set and stands without quotes."""
+    every = typer.main.get_command(make_app([])).commands[name].params  # type: ignore[attr-defined]
+    behind = [one.opts[-1] for one in every if one.param_type_name == "option"] + ["--help"]
+    for number, option in enumerate(options_of(name)):
+        for flag in option.opts:
+            following = behind[number % len(behind)]
+            assert run([name, *GIVEN.get(name, []), flag, following, "5"]) == 2
+            said = f"hpc-llm: {flag} needs a value behind it, and {following} is an option itself. `hpc-llm {name} -h` says which.\n"
+            assert capsys.readouterr() == ("", said)
+    assert list(own_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--method", "--steps=5"], "--method needs a value behind it, and --steps=5 is an option itself."),
+        (["--sbatch", "--nodes", "2"], "--sbatch needs a value behind it, and --nodes is an option itself."),
+        (["--sbatch", "--nodes=2"], "--sbatch nodes: the plan has to know it. Use --nodes."),
+        (["--method=--steps"], "there is no method '--steps'"),
+        (["--name", "-x"], ""),
+    ],
+)
+def test_what_is_no_option_or_is_joined_is_a_value(
+    words: list[str], said: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["render", "--cluster", "local", "--method", "z3", "--model", "tiny", *words]) == (2 if said else 0)
+    assert said in capsys.readouterr().err
+
+
 @pytest.fixture
 def runs_of_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """logs/a holds a run, and logs itself none."""
