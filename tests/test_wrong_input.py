@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from rights import mounted
 
 from hpc_llm.cli import COMMANDS, make_app, run
 
@@ -110,6 +111,29 @@ def test_what_is_no_option_or_is_joined_is_a_value(
 ) -> None:
     assert run(["render", "--cluster", "local", "--method", "z3", "--model", "tiny", *words]) == (2 if said else 0)
     assert said in capsys.readouterr().err
+
+
+def test_a_file_without_room_is_named_with_what_to_do(
+    own_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.log").write_text("{'loss': 2.0, 'grad_norm': 1.0, 'learning_rate': 1e-4, 'epoch': 0.5}\n" * 50)
+    local = [*GIVEN["render"], "--cluster", "local"]
+    with mounted(tmp_path / "disk", "1m") as disk:
+        disk.fill()
+        there = disk.folder
+        writing = {
+            there / "s.sh": ["render", *local, "-o", f"{there}/s.sh"],
+            there / "r.csv": ["parse", "a.log", "-o", f"{there}/r.csv"],
+            there / "rep/results.csv": ["report", "a.log", "-o", f"{there}/rep"],
+        }
+        for file, words in writing.items():
+            assert run(words) == 1
+            said = capsys.readouterr().err
+            assert said.startswith(f"hpc-llm: {file}: No space left on device. Free room there, or name another place;")
+        assert run(["submit", *local, "--logs", f"{there}/logs"]) == 1
+        assert "Free room there, or use another --logs" in capsys.readouterr().err
+        assert [path.name for path in there.rglob("*") if path.is_file()] == ["ballast"]
+    assert list(own_folder.iterdir()) == [own_folder / "a.log"]
 
 
 @pytest.fixture

@@ -192,6 +192,17 @@ def _readable(sentence: str) -> str:
     return sentence if len(sentence) <= _LONGEST else f"{sentence[: _LONGEST // 2]} … {sentence[-_LONGEST // 2 :]}"
 
 
+def _way_to_room(error: OSError) -> str:
+    """What to do where a file, or what is printed, had no room; else nothing."""
+    from hpc_llm.records.files import NO_ROOM
+
+    if error.errno not in NO_ROOM:
+        return ""
+    if error.errno == errno.EFBIG:
+        return " `ulimit -f` says how large a file may be here."
+    return " Free room there, or name another place; `hpc-llm clean` says what room runs take."
+
+
 def _failed(error: Exception) -> int:
     if isinstance(error, HpcLlmError):
         note(_readable(str(error)))
@@ -201,7 +212,7 @@ def _failed(error: Exception) -> int:
         return 2
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
-        note(f"{place}{error.strerror}.")
+        note(f"{place}{error.strerror}.{_way_to_room(error)}")
         return 1
     kind = type(error).__name__
     typer.echo(
