@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.errors import AccountError, PlanError, RequestError, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.draft import Draft, Said, Site, one_line
 from hpc_llm.planning.limits import (
@@ -106,7 +106,7 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str |
     listing = f" `{rule.list_command}` lists yours." if rule.list_command else ""
     if account is None:
         if rule.required:
-            raise PlanError(
+            raise AccountError(
                 f"cluster {cluster.name} needs an account. Give --account NAME or set SBATCH_ACCOUNT.{listing}"
             )
         return None
