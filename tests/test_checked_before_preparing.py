@@ -126,7 +126,7 @@ def test_a_python_that_lacks_what_the_runs_need_is_told_before_anything_is_queue
     before = sorted(own_folder.rglob("*"))
     assert run(words) == 2
     told = capsys.readouterr().err
-    assert f"{sys.executable}, lacks torch, peft, which the runs need: python -m pip install torch peft, or" in told
+    assert f"{sys.executable}, lacks torch, peft, which the runs need: python -m pip install torch peft." in told
     assert sorted(own_folder.rglob("*")) == before
     assert run([*words[:5], "--dry-run"]) == 0  # a look at the script
     assert "lacks torch, peft" in capsys.readouterr().err

@@ -194,7 +194,7 @@ def _lacking(batch: Batch) -> list[str]:
         return []
     return [
         f"the Python that runs hpc-llm, {sys.executable}, lacks {', '.join(missing)}, which the runs need: python -m pip install "
-        f"{' '.join(missing)}, or '.[train]' in the checkout of hpc-llm"
+        f"{' '.join(missing)}"
     ]
 
 

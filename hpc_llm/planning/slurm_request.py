@@ -147,7 +147,10 @@ def _time_s(ask: Ask, draft: Draft) -> int | None:
     text = draft.first("time_s", ask.said("time"), default)
     if text is None:
         return None
-    seconds = parse_time(text)
+    try:
+        seconds = parse_time(text)
+    except RequestError as error:
+        raise RequestError(f"time {error}") from None
     if ask.said("time")[0] is not None and re.fullmatch(r"[0-9]{1,2}:[0-9]{2}", text.strip()):
         draft.notices.append(f"time {text} is {format_time(seconds)}: Slurm reads MM:SS, and HH:MM:SS with the seconds")
     if seconds <= 0:
