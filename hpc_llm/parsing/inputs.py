@@ -19,11 +19,14 @@ NOT_LOGS = frozenset(
     """.py .pyc .pyi .sh .sbatch .slurm .pbs .yaml .yml .toml .cfg .ini .lock .j2 .jinja .lua .c .cc .cu .cuh .hip .cpp .h .hpp .f90 .jl
     .rs .go .java .ts .sql .diff .patch .so .o .a .whl .html .css .js .xml .csv .tsv .xls .xlsx .ods .doc .docx .ppt .pptx .parquet .arrow
     .npy .npz .h5 .hdf5 .pt .pth .bin .model .gguf .onnx .safetensors .ckpt .pkl .db .sqlite .nsys-rep .ncu-rep .zip .tar .tgz .7z .png
-    .jpg .jpeg .gif .bmp .webp .tif .tiff .svg .eps .ps .pdf .mp4 .md .markdown .rst .adoc .org .tex .bib""".split()
+    .jpg .jpeg .gif .bmp .webp .tif .tiff .svg .eps .ps .pdf .mp4 .md .markdown .rst .adoc .org .tex .bib
+    .tokens .ends .starts""".split()
 )
-"""Endings that are passed over when a folder is searched; a file that is named itself is read whatever it is called."""
+"""Endings that are passed over when a folder is searched, those of prepared data among them; a file that is named itself is read
+whatever it is called."""
 NOT_LOGS_BY_NAME = frozenset(
-    """readme license licence copying notice authors changelog contributing makefile dockerfile requirements cmakelists""".split()
+    """readme license licence copying notice authors changelog contributing makefile dockerfile requirements cmakelists
+    vocab merges""".split()
 )
 """The same for what has such a name, and the ending `.txt` or none."""
 

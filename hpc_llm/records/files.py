@@ -34,6 +34,8 @@ HEART = "experiment.json"
 _DEEPEST = 4
 """Folders between the folder of a run and what lies in it, with that of a search's try and of its failures."""
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The file system, a quota or a limit of this shell takes no more."""
 
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -137,9 +139,14 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[TextIOWrapper]:
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == os.fspath(temporary):
+        if isinstance(error, OSError) and (error.filename == os.fspath(temporary) or _lacks_room(error)):
             error.filename = os.fspath(path)  # the name that a user knows
         raise
+
+
+def _lacks_room(error: OSError) -> bool:
+    """Whether a file that was being written, of which the system does not say the name, had no room."""
+    return error.errno in NO_ROOM and error.filename is None
 
 
 @contextmanager
@@ -155,8 +162,13 @@ def replacing_output(path: Path) -> Iterator[TextIOWrapper]:
         return
     if path.lstat().st_uid not in (os.geteuid(), 0):
         raise PermissionError(errno.EPERM, "it is somebody else's, and no file", str(path))
-    with open(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "w", encoding="utf-8", newline="") as file:
-        yield file
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        if _lacks_room(error):
+            error.filename = os.fspath(path)
+        raise
 
 
 def write_output(path: Path, text: str) -> None:

@@ -25,7 +25,7 @@ import hpc_llm
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.job.start import LARGEST
 from hpc_llm.job.support import Support, make_support
-from hpc_llm.records.files import OTHERS_MAY_WRITE, make_shared_folder, read_regular, reason_of
+from hpc_llm.records.files import NO_ROOM, OTHERS_MAY_WRITE, make_shared_folder, read_regular, reason_of
 from hpc_llm.records.run import carried_file
 
 _PACKAGE = Path(hpc_llm.__file__).parent
@@ -117,9 +117,10 @@ def _write(target: Path, content: bytes) -> None:
             os.rename(target, made.with_suffix(".old"))
         os.replace(made, target)
     except OSError as error:
+        room = "Free room there, or use" if error.errno in NO_ROOM else "Use"
         raise SubmissionError(
             f"the code that travels with the runs cannot be written to {target}: {reason_of(error)}. "
-            "Use another --logs, in a folder of your own."
+            f"{room} another --logs, in a folder of your own."
         ) from error
     finally:
         with contextlib.suppress(OSError):
