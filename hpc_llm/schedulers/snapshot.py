@@ -37,7 +37,7 @@ _MODULES = (
     "planning/encoder_decoder", "planning/engines/__init__", "planning/engines/deepspeed", "planning/engines/facts", "planning/engines/plain", "planning/experiment",
     "planning/micro_batches", "planning/model", "planning/model_sizes", "planning/optimizers", "planning/parts", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",
     "planning/tasks/finetune", "planning/tasks/infer", "planning/tasks/prepare", "planning/tasks/pretrain", "planning/tasks/task", "planning/tasks/training", "planning/tasks/tune",
-    "corpus/__init__", "corpus/columns", "corpus/facts", "corpus/format", "corpus/key", "corpus/order", "corpus/reading", "corpus/rows", "corpus/sets", "corpus/sources",
+    "corpus/__init__", "corpus/columns", "corpus/facts", "corpus/format", "corpus/holes", "corpus/key", "corpus/order", "corpus/reading", "corpus/rows", "corpus/sets", "corpus/sources",
     "corpus/tables", "corpus/trust", "corpus/words",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""

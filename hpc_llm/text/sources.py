@@ -251,8 +251,7 @@ def next_text(file: Readable, size: int) -> bytes:
     while text := file.read(size):
         if b"\0" not in text:
             return text
-        dense = text.replace(b"\0", b"")
-        if dense:
+        if dense := text.translate(None, b"\0"):  # `replace` takes a hundred times as long where there are many
             return dense
         skip_hole(file)
     return b""
@@ -347,7 +346,7 @@ def is_plain(path: Path) -> bool:
 def clean(text: bytes) -> bytes:
     """`text` without NUL bytes and terminal codes, every line ended by a newline, a progress bar's states as lines."""
     if b"\0" in text:
-        text = text.replace(b"\0", b"")
+        text = text.translate(None, b"\0")
     if b"#" in text and (b"#015" in text or b"#033[" in text):  # control characters as log services write them
         text = text.replace(b"#015", b"\n").replace(b"#033[", b"\x1b[")
     if b"\x1b" in text:

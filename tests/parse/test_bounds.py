@@ -87,6 +87,21 @@ def test_little_memory_and_an_end(tmp_path: Path, make: Callable[[Path], None], 
         assert "RuntimeError: broken" in done.stdout
 
 
+def test_lines_far_apart_among_zeros_take_little_time(tmp_path: Path) -> None:
+    """No block is empty, so no hole is skipped: the zeros of each are taken out."""
+    log = tmp_path / "job.log"
+    with log.open("wb") as file:
+        for place in range(0, 1 << 29, sources.BLOCK):
+            file.seek(place)
+            file.write(STEPS[: STEPS.find(b"\n") + 1])
+        file.write(END)
+    started = time.process_time()
+    with sources.open_log(log) as opened:
+        lines = b"".join(sources.blocks(opened, log)).splitlines()
+    assert time.process_time() - started < 3
+    assert len(lines) == (1 << 29) // sources.BLOCK + END.count(b"\n") and lines[-1] == b"RuntimeError: broken"
+
+
 @pytest.mark.parametrize("opened", [gzip.open, lzma.open, bz2.open])
 def test_a_file_that_grows_beyond_measure_is_cut_and_named(
     tmp_path: Path, opened: Callable[..., IO[bytes]], monkeypatch: pytest.MonkeyPatch
