@@ -271,13 +271,11 @@ def skip_hole(file: Readable) -> None:
 
 
 def head(parts: Iterator[bytes], length: int = HEAD) -> bytes:
-    """The first `length` bytes or so of what comes in parts."""
-    taken: list[bytes] = []
-    size = 0
-    while size < length and (part := next(parts, b"")):
-        taken.append(part)
-        size += len(part)
-    return b"".join(taken)
+    """The first `length` bytes or so of what comes in parts; never there twice, as where a list of them is joined."""
+    taken = io.BytesIO()
+    while taken.tell() < length and (part := next(parts, b"")):
+        taken.write(part)
+    return taken.getvalue()
 
 
 def blocks(file: Readable, path: object) -> Iterator[bytes]:
