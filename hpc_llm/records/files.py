@@ -18,11 +18,14 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
-from hpc_llm.text.json_text import DamagedRecordError, decoded
+from hpc_llm.text.json_text import TOO_HEAVY, DamagedRecordError, decoded
+from hpc_llm.text.json_weight import MOST, is_too_heavy
 
 LARGEST_RECORD = 1 << 26
 """Bytes; a record that is larger was not written by us."""
 _LONGEST_LINE = 1 << 20
+_LINE_TAKES = 80
+"""Bytes of memory, whatever it holds."""
 _LONGEST_NAME = 200
 """Bytes of a file's name that a temporary one keeps: there is room for what stands behind it."""
 _LARGEST_LINES = 1 << 31
@@ -208,7 +211,10 @@ def load_json_lines(path: Path | str) -> list[dict[str, Any]]:
         DamagedRecordError: it cannot be read at all.
     """
     try:
-        lines = read_regular(path).splitlines()
+        content = read_regular(path)
+        if _LINE_TAKES * content.count(b"\n") > MOST or is_too_heavy(content):
+            raise DamagedRecordError(TOO_HEAVY)
+        lines = content.splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -298,11 +304,11 @@ def why_not_followed(path: Path | str) -> str | None:
     made, target = os.lstat(path).st_uid, os.stat(path).st_uid
     if made not in (os.geteuid(), 0, target):
         return NOT_THEIRS
-    return LEADS_OUT if _leads_out(path) else None
+    return LEADS_OUT if leads_out_of_run(path) else None
 
 
-def _leads_out(path: Path | str) -> bool:
-    """Whether it lies in the folder of a run and leads out of that."""
+def leads_out_of_run(path: Path | str) -> bool:
+    """Whether it lies in the folder of a run and leads out of that, itself or by a folder on the way to it."""
     folders = list(Path(os.path.abspath(path)).parents)[:_DEEPEST]
     within = [folder for folder in folders if os.path.isfile(folder / HEART)]
     if not within:
@@ -322,7 +328,7 @@ def _opened(path: Path | str) -> int:
     try:
         if os.lstat(path).st_uid not in (os.geteuid(), 0, os.fstat(handle).st_uid):
             raise PermissionError(errno.EPERM, NOT_THEIRS, str(path))
-        if _leads_out(path):
+        if leads_out_of_run(path):
             raise PermissionError(errno.EPERM, LEADS_OUT, str(path))
     except BaseException:
         os.close(handle)

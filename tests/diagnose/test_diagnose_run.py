@@ -210,7 +210,7 @@ def test_cancelled_by_hpc_llm(tmp_path: Path) -> None:
         ("it ran on Tesla V100, A100-SXM4-80GB was planned", "gpu_missing"),
         ("1 steps were measured, at least 3 are needed", "config_error"),
         ("the search ended with 44 s left, in which another try, of about 56 s, has no room: …", "walltime"),
-        ("the search ended after 40 of its tries: --set most_tries=N allows more", "config_error"),
+        ("the search ended after 40 of its tries: --set most_tries=N allows more", "search_unfinished"),
     ],
 )
 def test_invalid_runs(tmp_path: Path, reason: str, cause: str) -> None:
