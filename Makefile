@@ -9,6 +9,11 @@ EXPORT := .venv-export
 JOBS ?= 3
 # As pip does for what it copies: where PYTHONDONTWRITEBYTECODE is set, each command would compile all that it imports.
 COMPILE := $(VENV)/bin/python -m compileall -q hpc_llm
+# pip would blame a package for a Python that is too old, and an environment of one stays.
+define is_new
+@$(1) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { echo "$(1) is no Python 3.10 or newer, which is needed: \
+	make clean $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
+endef
 DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
 SMOKE := logs/smoke-$(shell date +%Y%m%d-%H%M%S)
 
@@ -52,14 +57,17 @@ tools:  ## Slurm, modules and the other programs that the tests run for real
 	@tests/install-tools.sh
 
 $(VENV)/bin/python:
+	$(call is_new,$(PYTHON))
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.train: setup.py | $(VENV)/bin/python
+	$(call is_new,$(VENV)/bin/python)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[train]'
 	$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: setup.py | $(VENV)/bin/python
+	$(call is_new,$(VENV)/bin/python)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
 	$(COMPILE)
 	@touch $(VENV)/.train $@

@@ -4,6 +4,7 @@
     ├── RequestError             exit 2: the request was wrong and nothing was changed
     │   ├── ProfileError         a cluster, method or experiment file that is not valid
     │   ├── PlanError            the request is well formed, the cluster or GPU cannot do it
+    │   │   └── AccountError     the site charges an account, and none is named
     │   ├── DataRequestError     data that are not there, or cannot be taken as they are
     │   └── ModelRequestError    the same of files of a model
     ├── SubmissionError          the scheduler refused or could not be reached
@@ -72,6 +73,10 @@ class ProfileError(RequestError):
 
 class PlanError(RequestError):
     """The cluster, its GPU or the method cannot do what was asked."""
+
+
+class AccountError(PlanError):
+    """The site charges an account, and none is named."""
 
 
 class DataRequestError(RequestError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +113,20 @@ def test_a_preparation_that_fails_says_why_in_the_same_sentence(
     told = capsys.readouterr().err
     assert "nothing else was submitted: rank 0: DataFileError: " in told and "line 2 has no field 'text'" in told
     assert "The run that tried stays; `hpc-llm diagnose " in told
+
+
+@pytest.mark.parametrize("data", [(), ("--data=rows.jsonl",)])
+def test_a_python_that_lacks_what_the_runs_need_is_told_before_anything_is_queued(
+    own_folder: Path, data: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `pip install .` alone, in the Python that runs train in."""
+    words = ["submit", "--cluster=local", "--method=lora", "--model=tiny", "--sequence-length=64", *data]
+    there = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("torch", "peft") else there(name))
+    before = sorted(own_folder.rglob("*"))
+    assert run(words) == 2
+    told = capsys.readouterr().err
+    assert f"{sys.executable}, lacks torch, peft, which the runs need: python -m pip install torch peft." in told
+    assert sorted(own_folder.rglob("*")) == before
+    assert run([*words[:5], "--dry-run"]) == 0  # a look at the script
+    assert "lacks torch, peft" in capsys.readouterr().err

@@ -212,7 +212,15 @@ def test_a_script_can_be_piped_and_its_reader_may_leave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "code", "said"), [("> /dev/full", 1, "hpc-llm: No space left on device.\n"), (">&-", 0, "")]
+    ("where", "code", "said"),
+    [
+        (
+            "> /dev/full",
+            1,
+            "hpc-llm: No space left on device. Free room there, or name another place; `hpc-llm clean` says what room runs take.\n",
+        ),
+        (">&-", 0, ""),
+    ],
 )
 def test_a_stdout_that_takes_nothing(where: str, code: int, said: str) -> None:
     done = subprocess.run(
@@ -285,7 +293,7 @@ cli.main()
     [
         ("make_app", "del thing; time.sleep(20)"),
         ("make_app", "os.kill(os.getpid(), signal.SIGINT)"),
-        ("refuse_empty", "os.kill(os.getpid(), signal.SIGINT)"),
+        ("refuse_without_value", "os.kill(os.getpid(), signal.SIGINT)"),
         ("run", "signal.raise_signal(signal.SIGINT)"),
         ("_leave_at_once", "signal.raise_signal(signal.SIGINT)"),
     ],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,38 @@ def cli(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "hpc_llm", *words], capture_output=True, text=True, timeout=580, check=False
     )
+
+
+@pytest.mark.parametrize("task", ["prepare", "finetune"])
+@pytest.mark.parametrize(
+    ("name", "begin", "end"),
+    [("a.txt", b"x\n", b""), ("a.jsonl", b'{"text": "x"}\n', b'{"text": "y"}\n'), ("a.csv", b"text\nx\n", b""), ("a.parquet", b"PAR1", b"PAR1")],
+)  # fmt: skip
+def test_a_hole_is_found_before_anything_is_read(
+    own_folder: Path, name: str, begin: bytes, end: bytes, task: str
+) -> None:
+    """Of a tebibyte of zeros that lies nowhere: whoever reads them takes an hour."""
+    with (own_folder / name).open("wb") as file:
+        file.write(begin)
+        file.truncate(1 << 40)
+        file.seek(0, 2)
+        file.write(end)
+    started = time.process_time()
+    with pytest.raises(RequestError, match=r"from byte \d+ on \d+ bytes were never written"):
+        hpc_llm.plan(**{**RUN, "task": task, "sequence_length": 32 if task == "finetune" else None}, data=[name])
+    assert time.process_time() - started < 2
+
+
+def test_what_was_written_as_zeros_or_left_out_of_a_table_is_no_hole(own_folder: Path) -> None:
+    for name, content in (
+        ("a.txt", b"x\n" * 9000),
+        ("b.jsonl", b'{"text": "x"}\n' * 900),
+        ("c.parquet", b"PAR1" + bytes(1 << 16)),
+    ):
+        (own_folder / name).write_bytes(content)
+    (own_folder / "d.pdf").write_bytes(b"%PDF-1.4\n")
+    os.truncate(own_folder / "d.pdf", 1 << 20)
+    assert len(source_files(["a.txt", "b.jsonl", "c.parquet", "d.pdf"])) == 4
 
 
 @pytest.mark.parametrize("said", [{"data": ["inner.txt"]}, {"runs": [{"name": "a", "data": ["validation=inner.txt"]}]}])

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hpc_llm.records.run import RunPaths
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -57,3 +59,14 @@ def test_what_is_advised_to_install_is_there_outside_of_the_checkout_too() -> No
     """`.[extra]` means the folder in which one stands, and `hpc-llm[extra]` what an index has under that name."""
     found = [name for name, text in texts_of_advice() if re.search(r"pip install[^\n`]{0,80}[.\w-]\[\w", text)]
     assert not found
+
+
+def test_each_file_of_a_run_is_told_of_beside_the_runs() -> None:
+    run = RunPaths(Path("run"))
+    made = (getattr(run, name) for name, one in vars(RunPaths).items() if isinstance(one, property))
+    files = {path.relative_to(run.root).parts[0] for path in made if isinstance(path, Path)}
+    told = (ROOT / "logs" / "README.md").read_text(encoding="utf-8")
+    of_version_0_1 = {"submission.json"}
+    assert [
+        name for name in sorted(files - of_version_0_1) if f"`{name}`" not in told and f"`{name}/`" not in told
+    ] == []

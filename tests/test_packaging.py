@@ -123,3 +123,21 @@ def test_the_installed_command_prefers_a_users_own_files(installed: Path, tmp_pa
 
 def test_the_worker_has_a_command_of_its_own(installed: Path) -> None:
     assert all((installed / "bin" / name).is_file() for name in ("pretrain_llm", "finetune_llm", "infer_llm"))
+
+
+@pytest.mark.parametrize("has_environment", [False, True])
+def test_make_names_a_python_that_is_too_old_and_the_way_to_another(tmp_path: Path, has_environment: bool) -> None:
+    for name in ("Makefile", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    old = tmp_path / (".venv/bin/python" if has_environment else "python3.9")
+    old.parent.mkdir(parents=True, exist_ok=True)
+    old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import sys; sys.version_info = (3, 9, 18)\n$2"\n')
+    old.chmod(0o755)
+    python = sys.executable if has_environment else "./python3.9"
+    done = subprocess.run(
+        ["make", "demo", f"PYTHON={python}"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    name = ".venv/bin/python" if has_environment else "./python3.9"
+    said = f"{name} is no Python 3.10 or newer, which is needed: make clean demo PYTHON=python3.12"
+    assert done.returncode == 2 and done.stderr.splitlines()[0].split() == said.split()
+    assert (tmp_path / ".venv").exists() is has_environment

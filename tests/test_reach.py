@@ -198,6 +198,7 @@ def announcement(text: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("request: {extra: [--mail-user=a@b.c]}", "it leads the job elsewhere (mail to a@b.c)"),
         ("request: {extra: [--container=/x, --qos=high, --chdir=/y]}", "code the job loads (request.extra --container, request.extra --chdir)"),
         ("request: {extra: [--task-prolog=x, --container-image=y]}", "request.extra --task-prolog, request.extra --container-image"),
         ("request: {export: all}", "leads the job elsewhere (request.export all, your shell's variables)"),
@@ -317,7 +318,7 @@ def test_such_a_profile_s_file_of_variables_loads_no_code(
 @pytest.mark.parametrize(
     "option",
     """container=/x container-id=x container-image=x container-mounts=/:/x task-prolog=x prolog=x epilog=x chdir=/x bb=x bbf=x
-    get-user-env uid=0 gid=0 input=x x11 nodelist=./nodes nodelist=/x unheard-of=1 image=x""".split(),
+    get-user-env uid=0 gid=0 input=x x11 nodelist=./nodes nodelist=/x unheard-of=1 image=x mail-user=a@b.c""".split(),
 )
 def test_an_experiment_file_asks_for_no_option_that_runs_or_leads_somewhere(
     option: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
@@ -338,11 +339,16 @@ def test_options_that_nobody_may_say_are_refused_with_no_way_to_say_them(
 
 
 def test_an_experiment_file_says_what_a_job_asks_for(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = "{qos: high, comment: /a/b, requeue: , mail-user: a@b.c, constraint: 'a&b', begin: now+1hour}"
+    options = "{qos: high, comment: /a/b, requeue: , mail-type: ALL, constraint: 'a&b', begin: now+1hour}"
     Path("e.yaml").write_text(f"cluster: mi210\nmethod: z2\nmodel: tiny\nsbatch: {options}\n")
     assert run(["render", "e.yaml"]) == 0
     Path("e.yaml").write_text("cluster: mi210\nmethod: z2\nmodel: tiny\n")
-    assert run(["render", "e.yaml", "--sbatch", "chdir=/x", "--sbatch", "container-image=x"]) == 0
+    assert (
+        run(
+            ["render", "e.yaml", "--sbatch", "chdir=/x", "--sbatch", "container-image=x", "--sbatch", "mail-user=a@b.c"]
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize(

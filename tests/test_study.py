@@ -432,3 +432,32 @@ def test_a_reach_of_a_strangers_file_is_refused_in_every_part(write: Write) -> N
     ):
         with pytest.raises(RequestError):
             hpc_llm.plan(write(method="z3", **part))
+
+
+@pytest.mark.parametrize(
+    ("study", "missing"),
+    [
+        ({"task": "finetune", "data": ["rows.jsonl"]}, "the data are not prepared yet"),
+        ({"data": ["nowhere.jsonl"]}, "nowhere.jsonl: there is no such file."),
+        ({"cluster": "delta"}, "cluster delta needs an account."),
+    ],
+)
+def test_the_list_of_runs_needs_neither_data_nor_account(
+    own_folder: Path, study: dict[str, Any], missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is missing is said beside it; what is wrong with the file itself has no list."""
+    Path("rows.jsonl").write_text('{"prompt": "1?", "completion": "yes"}\n' * 9)
+    runs = [{"name": "first", "method": "z3"}, {"name": "second", "method": "ddp", "expect": "OOM_DEVICE"}]
+    file = "study.yaml"
+    Path(file).write_text(yaml.safe_dump({"cluster": "local", "model": "tiny", "steps": 20, **study, "runs": runs}))
+    assert run(["render", file]) == 2
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.out.splitlines()[2:]] == ["first", "second"]
+    assert "OOM_DEVICE" in told.out.splitlines()[-1] and missing in told.err
+    assert run(["render", file, "--run", "first"]) == 2 and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda file: file.stem)
+def test_each_study_of_the_project_is_listed(file: Path, own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", str(file)]) in (0, 2)
+    assert capsys.readouterr().out.startswith("run ")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from rights import mounted
 
 from hpc_llm.cli import COMMANDS, make_app, run
 
@@ -77,6 +78,62 @@ def test_where_nothing_can_be_written_or_read_is_told_first(
 ) -> None:
     assert run(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_without_its_value_takes_no_option_for_one(
+    name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The value was forgotten, or a variable of the shell is not set and stands without quotes."""
+    every = typer.main.get_command(make_app([])).commands[name].params  # type: ignore[attr-defined]
+    behind = [one.opts[-1] for one in every if one.param_type_name == "option"] + ["--help"]
+    for number, option in enumerate(options_of(name)):
+        for flag in option.opts:
+            following = behind[number % len(behind)]
+            assert run([name, *GIVEN.get(name, []), flag, following, "5"]) == 2
+            said = f"hpc-llm: {flag} needs a value behind it, and {following} is an option itself. `hpc-llm {name} -h` says which.\n"
+            assert capsys.readouterr() == ("", said)
+    assert list(own_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--method", "--steps=5"], "--method needs a value behind it, and --steps=5 is an option itself."),
+        (["--sbatch", "--nodes", "2"], "--sbatch needs a value behind it, and --nodes is an option itself."),
+        (["--sbatch", "--nodes=2"], "--sbatch nodes: the plan has to know it. Use --nodes."),
+        (["--method=--steps"], "there is no method '--steps'"),
+        (["--name", "-x"], ""),
+    ],
+)
+def test_what_is_no_option_or_is_joined_is_a_value(
+    words: list[str], said: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["render", "--cluster", "local", "--method", "z3", "--model", "tiny", *words]) == (2 if said else 0)
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_without_room_is_named_with_what_to_do(
+    own_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.log").write_text("{'loss': 2.0, 'grad_norm': 1.0, 'learning_rate': 1e-4, 'epoch': 0.5}\n" * 50)
+    local = [*GIVEN["render"], "--cluster", "local"]
+    with mounted(tmp_path / "disk", "1m") as disk:
+        disk.fill()
+        there = disk.folder
+        writing = {
+            there / "s.sh": ["render", *local, "-o", f"{there}/s.sh"],
+            there / "r.csv": ["parse", "a.log", "-o", f"{there}/r.csv"],
+            there / "rep/results.csv": ["report", "a.log", "-o", f"{there}/rep"],
+        }
+        for file, words in writing.items():
+            assert run(words) == 1
+            said = capsys.readouterr().err
+            assert said.startswith(f"hpc-llm: {file}: No space left on device. Free room there, or name another place;")
+        assert run(["submit", *local, "--logs", f"{there}/logs"]) == 1
+        assert "Free room there, or use another --logs" in capsys.readouterr().err
+        assert [path.name for path in there.rglob("*") if path.is_file()] == ["ballast"]
+    assert list(own_folder.iterdir()) == [own_folder / "a.log"]
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def _source(text: str) -> str:
         )
         meant = f" Did you mean {near}?" if near and not way else ""
         said = told.replace("--data ", f"data in {text.file}: ", 1) if isinstance(text, SourceOfFile) else told
-        raise RequestError(f"{said}{way}{meant}") from None
+        raise type(error)(f"{said}{way}{meant}") from None
 
 
 def site_of(cluster: Cluster, logs: Path) -> Site:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpc_llm.errors import DataRequestError, RequestError
+from hpc_llm.errors import AccountError, DataRequestError, ModelRequestError, RequestError
 
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
@@ -24,6 +24,10 @@ class NotPreparedError(RequestError):
     def __init__(self, message: str, preparation: dict[str, Any]) -> None:
         super().__init__(message)
         self.preparation = preparation
+
+
+MISSING = (NotPreparedError, DataRequestError, ModelRequestError, AccountError)
+"""What keeps a request that may be right from being planned here and now."""
 
 
 def caches_folder(logs: Path, environ: Mapping[str, str]) -> Path:

@@ -249,11 +249,11 @@ def _refused(run: RunRequest, why: str) -> Estimate:
     )
 
 
-def _rank(one: Estimate) -> tuple[int, float]:
+def _rank(one: Estimate) -> tuple[float, float]:
     from hpc_llm.estimating.parts import Verdict
 
     order: Sequence[Verdict] = (Verdict.FITS, Verdict.TOO_CLOSE, Verdict.UNKNOWN, Verdict.DOES_NOT_FIT)
-    place = len(order) if one.refused else order.index(one.verdict)
+    place = len(order) if one.refused else order.index(one.verdict) + 0.5 * (one.unsaid is not None)
     return place, -(one.time.tokens_per_second if one.time else 0.0)
 
 

@@ -169,6 +169,8 @@ def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> N
     absent = (
         list(missing_paths(cluster, os.environ)) if scheduler.is_answering() else []
     )  # else this is some other machine
+    if scheduler.is_this_machine and cluster.prelude.python.kind == "current" and not cluster.prelude.load:
+        absent += _lacking(batch)
     if dry_run:  # a look at the script from anywhere
         for sentence in absent:
             notice(sentence)
@@ -177,6 +179,23 @@ def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> N
             here = f"the machine of cluster {name}" if scheduler.is_this_machine else f"a login node of {name}"
             raise PlanError(f"{objection}. Is this {here}? --force submits all the same.")
         notice(f"--force, although {objection}")
+
+
+def _lacking(batch: Batch) -> list[str]:
+    """A sentence where this Python, in which the runs train, lacks what they need; jobs of clusters say so when they start."""
+    import sys
+    from importlib.util import find_spec
+
+    from hpc_llm.planning.tasks import find
+
+    needed = dict.fromkeys(name for one in batch.planned for name in find(one.plan.task).packages(one.plan))
+    missing = [name for name in needed if find_spec(name.partition(".")[0]) is None]
+    if not missing:
+        return []
+    return [
+        f"the Python that runs hpc-llm, {sys.executable}, lacks {', '.join(missing)}, which the runs need: python -m pip install "
+        f"{' '.join(missing)}"
+    ]
 
 
 def arguments_beside(batch: Batch) -> tuple[str, list[list[str]]]:

@@ -6,6 +6,7 @@ from hpc_llm.causes.cause import Cause, sign
 from hpc_llm.causes.data import BAD_TEXT
 from hpc_llm.causes.frames import reads_configuration
 from hpc_llm.causes.schedulers import FLUX_LITERALS, UNAVAILABLE, flux, lsf
+from hpc_llm.records.run import Outcome
 
 _SHORT_DATA_REMEDY = (
     "more text: --data FILE, several times where it is in several files\n"
@@ -269,4 +270,18 @@ CONFIG_ERROR = Cause(
     ),
 )
 
-CAUSES = (CONFIG_ERROR,)
+SEARCH_UNFINISHED = Cause(
+    id="search_unfinished",
+    title="the search ended before it knew",
+    meaning="The search for the micro batch used up its tries before the largest or the fastest one was known. Nothing failed: what it has "
+    "tried stays, and the sizes that ran are known to fit.",
+    remedy="go on with what it has tried: hpc-llm submit --resume RUN --set most_tries=N",
+    retry=False,
+    precedence=20,
+    outcome=Outcome.INVALID,
+    signs=(
+        sign("hpc-llm: ", r"^hpc-llm: [^\n]{0,400}\bthe search ended after \d{1,9} of its tries\b", confidence=0.99),
+    ),
+)
+
+CAUSES = (CONFIG_ERROR, SEARCH_UNFINISHED)

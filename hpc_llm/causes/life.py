@@ -60,6 +60,11 @@ END_TEXTS = (
 
 _TRAINING = re.compile(rb"(?i)\b(?:training (?:done|completed?|finished|is done)|finished training)\b")
 
+_MERE_WORDS = re.compile(
+    rb"(?<!\[after )\b(?:[Tt]raining (?:done|completed?|finished|is done)|[Ff]inished [Tt]raining)\b"
+)
+"""An end that any script may print, whatever became of the program before it."""
+
 _PLANNED_STOP = re.compile(rb"exiting program (?:after (?P<minutes>\d+(?:\.\d+)?) minutes|at iteration +(?P<step>\d+))")
 """By its own settings Megatron ends a run after a time, or at a step, that need not be its last."""
 
@@ -98,13 +103,17 @@ def steps_after(text: bytes, position: int, enough: int) -> int:
 
 def last_end(text: bytes) -> int | None:
     """Where in `text` training last said that it was over."""
-    if not any(literal in text for literal in END_TEXTS):
-        return None
-    position = None
-    for match in END.finditer(text):
+    return last_ends(text)[0]
+
+
+def last_ends(text: bytes) -> tuple[int | None, int | None]:
+    """Where in `text` training last said that it was over, and where last in words that no script prints by chance."""
+    position = firm = None
+    for match in END.finditer(text) if any(literal in text for literal in END_TEXTS) else ():
         if not _is_of_another(text, match):
             position = match.start()
-    return position
+            firm = firm if _MERE_WORDS.search(match[0]) else position
+    return position, firm
 
 
 def _is_of_another(text: bytes, match: re.Match[bytes]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hpc_llm.causes import later, life
 from hpc_llm.causes.cause import TRAINED_ON
+from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import Verdict, decide, is_of_shell, is_undone, of_errors_alone
@@ -60,6 +61,8 @@ class LogFindings:
     found: list[Found] = field(default_factory=list)
     ended_at: int | None = None
     """Position of the last message that training came to its end, without a step after it."""
+    firm_at: int | None = None
+    """The same of what no script prints by chance."""
     ended_line: tuple[int, str] | None = None
     has_steps: bool = False
     last_line: tuple[int, str] | None = None
@@ -101,6 +104,7 @@ class LogFindings:
         self.went_on = later.went_on([one for one in self.found if one.is_root], pieces)
         begin = max(later.begin_of_last_job(self.found), later.begin_of_last_attempt(self.begins_with, pieces))
         self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
+        self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
 
     def _pass(self, block: Block, blocks: Sequence[Block], following: _Later) -> None:
         """Take in what is not near the end, as far as it may matter: no training that is to be seen took it back."""
@@ -133,15 +137,16 @@ class LogFindings:
         if steps:
             self.has_steps = True
             if self.ended_at is not None and life.begins_anew(block.text[:_LOOKED_AT]):
-                self.ended_at = self.ended_line = None  # another run began
+                self.ended_at = self.firm_at = self.ended_line = None  # another run began
         for one in self.found:
             one.steps_after += steps
         self.found = [one for one in self.found if not one.is_survived]
 
     def _note_end(self, block: Block) -> None:
-        end = life.last_end(block.text)
+        end, firm = life.last_ends(block.text)
         if end is None or life.begins_anew(block.text, end + len(block.line(end))):
             return
+        self.firm_at = self.firm_at if firm is None else block.offset + firm
         self.ended_at = block.offset + end
         self.ended_line = (block.line_number(end), block.line(end)[:400].decode("utf-8", "replace").strip())
 
@@ -154,7 +159,7 @@ class LogFindings:
                 end = life.soft_end(text[tail:])
             if end is not None:
                 end += tail
-                self.ended_at = last.offset + end
+                self.ended_at = self.firm_at = last.offset + end
                 self.ended_line = (last.line_number(end), last.line(end)[:400].decode("utf-8", "replace").strip())
         stripped = text.rstrip()
         start = stripped.rfind(b"\n") + 1

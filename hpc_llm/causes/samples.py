@@ -16,6 +16,16 @@ _LABELLED = re.compile(
     + _WORDS
     + rb"))(?:[ _#]{0,2}\d{1,9})?[\"']?[ \t]{0,8}[:=>][ \t])"
 )
+_ROW = re.compile(_PREFIX + rb"[\[({]{1,3}[\"'{\[(]")
+_FIELD = re.compile(rb"[\"'](?P<name>[A-Za-z][\w -]{0,40})\\{0,2}[\"'][ \t]{0,4}:[ \t]{0,4}[\[({]{0,3}\\{0,2}[\"']")
+_OF_ROWS = re.compile(
+    rb"(?i)(?:"
+    + _WORDS
+    + rb"|content|sentences?|documents?|passages?|articles?|dialogues?|conversations?|messages|chosen|rejected|value|labels?)"
+)
+"""What a field is called that holds what a model reads or writes."""
+_LONGEST = 4096
+"""Bytes of a row before a place in it that are looked at."""
 
 
 def is_of_a_sample(text: bytes, position: int) -> bool:
@@ -27,4 +37,18 @@ def is_of_a_sample(text: bytes, position: int) -> bool:
     False
     """
     start = text.rfind(b"\n", 0, position) + 1
-    return _LABELLED.match(text, start, position) is not None
+    return _LABELLED.match(text, start, position) is not None or _is_in_a_row(text, start, position)
+
+
+def _is_in_a_row(text: bytes, start: int, position: int) -> bool:
+    """Whether the line from `start` on is a row of data, as JSON or Python writes it, and `position` is in such a field of it.
+
+    >>> _is_in_a_row(b'{"id": 3, "completion": "ValueError: x"}', 0, 25), _is_in_a_row(b'{"id": 3, "error": "ValueError: x"}', 0, 20)
+    (True, False)
+    """
+    if _ROW.match(text, start, position) is None:
+        return False
+    name = b""
+    for field in _FIELD.finditer(text, max(start, position - _LONGEST), position):
+        name = field["name"]
+    return _OF_ROWS.fullmatch(name) is not None

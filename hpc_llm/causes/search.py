@@ -15,6 +15,7 @@ from itertools import islice
 
 from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.cause import Cause, Role, Sign
+from hpc_llm.causes.endings import ends_a_process
 from hpc_llm.causes.frames import engine_of_inference, is_of_a_request
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.samples import is_of_a_sample
@@ -72,6 +73,8 @@ class Found:
     """What the program's clock showed there."""
     reason: str | None = None
     """What a table says of it, where that is not the line."""
+    ends_process: bool = False
+    """Whether the line by itself says that a process has ended."""
 
     @property
     def precedence(self) -> int:
@@ -117,11 +120,16 @@ def is_loud(text: bytes) -> bool:
 def signs_in(text: bytes) -> list[Found]:
     """The signs in `text`, cleaned and of whole lines, by position; of several that match on one line the one that says most."""
     best: dict[int, Found] = {}
+    raised: set[int] = set()
     for position, cause, one, details in _matches(text):
         start = text.rfind(b"\n", 0, position) + 1
+        if one is EXCEPTION:
+            raised.add(start)
         known = best.get(start)
         if known is None or _says(cause, one) > _says(known.cause, known.sign):
             best[start] = _found(text, start, position, cause, one, details)
+    for start, found in best.items():
+        found.ends_process = ends_a_process(text, found.position, start in raised)
     return [best[start] for start in sorted(best)]
 
 

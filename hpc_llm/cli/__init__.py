@@ -21,7 +21,7 @@ from hpc_llm import __version__
 from hpc_llm.cli.interrupts import CODE, Interrupts, end_at_once, interrupts
 from hpc_llm.cli.output import note
 from hpc_llm.cli.terminal import guarded
-from hpc_llm.cli.usage import ASKING, is_usage_error, refuse_empty, sentence
+from hpc_llm.cli.usage import ASKING, is_usage_error, refuse_without_value, sentence
 from hpc_llm.errors import HpcLlmError, Notice, PassedOverWarning
 
 COMMANDS = (
@@ -111,7 +111,7 @@ def _run(arguments: list[str], pressed: Interrupts) -> int:
         with warnings.catch_warnings():
             _tell_what_is_passed_over()
             application = typer.main.get_command(make_app(arguments))
-            refuse_empty(application, arguments)
+            refuse_without_value(application, arguments)
             result = application.main(args=arguments, prog_name="hpc-llm", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -192,6 +192,17 @@ def _readable(sentence: str) -> str:
     return sentence if len(sentence) <= _LONGEST else f"{sentence[: _LONGEST // 2]} … {sentence[-_LONGEST // 2 :]}"
 
 
+def _way_to_room(error: OSError) -> str:
+    """What to do where a file, or what is printed, had no room; else nothing."""
+    from hpc_llm.records.files import NO_ROOM
+
+    if error.errno not in NO_ROOM:
+        return ""
+    if error.errno == errno.EFBIG:
+        return " `ulimit -f` says how large a file may be here."
+    return " Free room there, or name another place; `hpc-llm clean` says what room runs take."
+
+
 def _failed(error: Exception) -> int:
     if isinstance(error, HpcLlmError):
         note(_readable(str(error)))
@@ -201,7 +212,7 @@ def _failed(error: Exception) -> int:
         return 2
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
-        note(f"{place}{error.strerror}.")
+        note(f"{place}{error.strerror}.{_way_to_room(error)}")
         return 1
     kind = type(error).__name__
     typer.echo(

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _MEANT = {
     "oom": ("device_oom", "host_oom"),
     "out_of_memory": ("device_oom", "host_oom"),
-    "timeout": ("walltime", "collective_timeout"),
     "time_limit": ("walltime",),
     "nccl": ("collective_timeout", "unreachable"),
     "network": ("unreachable",),
@@ -41,6 +40,7 @@ _MEANT = {
     "ninja": ("build_failed",),
 }
 """What people call causes otherwise."""
+_IN_DOUBT = "not known whether it ends so again"
 _SHOWN = 240
 """Characters of an evidence line on the terminal; --json has more of it."""
 
@@ -54,7 +54,7 @@ def diagnose(
         Optional[list[str]],
         typer.Argument(
             metavar="[RUN|PATH]…",
-            help="Runs, log files, folders of logs, or - for stdin; with --list the ids of causes.",
+            help="Runs, log files, folders of logs, or - for stdin; with --list causes, or outcomes as tables have them.",
         ),
     ] = None,
     list_causes: Annotated[
@@ -95,10 +95,14 @@ def _list(ids: list[str] | None, as_json: bool) -> None:
     from hpc_llm.errors import RequestError, unknown_name
 
     by_id = {cause.id: cause for cause in causes()}
+    by_outcome: dict[str, list[Cause]] = {}
+    for cause in by_id.values():
+        by_outcome.setdefault(cause.outcome.value, []).append(cause)
     for one in ids or ():
-        if one not in by_id:
+        if one not in by_id and one.upper() not in by_outcome:
             raise RequestError(unknown_name("cause", one, by_id, meant=_MEANT.get(one.lower(), ())))
-    chosen = [by_id[one] for one in ids or by_id]
+    named = [cause for one in ids or by_id for cause in ([by_id[one]] if one in by_id else by_outcome[one.upper()])]
+    chosen = list({cause.id: cause for cause in named}.values())
     if as_json:
         print_json([_as_json(cause) for cause in chosen])
         return
@@ -141,7 +145,10 @@ def _retry(diagnosis: Diagnosis) -> str:
         return ""
     if diagnosis.retry:
         return "yes"
-    return "no: begun anew it ends so again; to go on is another thing" if "kept_step" in diagnosis.details else "no"
+    has_kept = "kept_step" in diagnosis.details
+    if diagnosis.is_in_doubt:
+        return f"{_IN_DOUBT}; to go on is another thing" if has_kept else _IN_DOUBT
+    return "no: begun anew it ends so again; to go on is another thing" if has_kept else "no"
 
 
 def _show(diagnosis: Diagnosis) -> None:

@@ -105,6 +105,7 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     yield from table([[row[column] for column in said] for row in rows], [headers[column] for column in said], _WIDTH)
     if any(one.time for one in kept):
         yield from _wrapped("GiB: of each GPU; host: GiB of each node; GPU-h: GPU-hours for a billion tokens")
+    yield from _by_reason("fits the GPUs of", [(one, one.unsaid) for one in kept])
     yield from _by_reason("no time of", [(one, one.untimed) for one in kept])
     stand_ins = dict.fromkeys(one.stands_in for one in kept if one.stands_in)
     for sentence in stand_ins:
@@ -127,6 +128,7 @@ def _row(one: Estimate) -> list[str]:
     rate = f"{one.time.tokens_per_second:.0f}" if one.time else ""
     hours = f"{one.gpus * 1e9 / 3600 / one.time.tokens_per_second:.0f}" if one.time else ""
     verdict = "too close" if one.verdict.value == "too_close" else one.verdict.words
+    verdict = "fits GPUs" if one.unsaid else verdict
     gpus = f"{one.gpus}x {one.gpu}" if one.gpu else ""
     sizes = [str(-(-need.high // _GIB)) if need else "" for need in (device, host)]
     return [one.cluster, one.run or one.method, gpus, verdict, *sizes, rate, hours]

@@ -12,7 +12,7 @@ import typer
 from hpc_llm.cli.asking import asked
 from hpc_llm.cli.options import JsonOption, RunOptions, output_file, with_run_options
 from hpc_llm.cli.output import json_text, note, terminal_width
-from hpc_llm.cli.study_text import run_documents, run_list
+from hpc_llm.cli.study_text import run_documents, run_list, unplanned_list
 from hpc_llm.cli.terminal import write_exactly
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import replacing_output
@@ -60,6 +60,7 @@ def render(
 ) -> None:
     """Print the exact batch script that submit would send; only the run id is decided at submission. Of a study, list its runs."""
     from hpc_llm.api.batches import batches
+    from hpc_llm.api.corpora import MISSING
 
     if sum((explain, full, as_json, diff is not None)) > 1:
         raise RequestError(
@@ -72,8 +73,14 @@ def render(
     alone = request if run is None else request.only(run)
     if diff is not None:
         request, run = alone, None
-    found = _of_run(batches(request, places, preview=True), run)
-    if is_list and not (explain or as_json):
+    is_list = is_list and not (explain or as_json)
+    try:
+        found = _of_run(batches(request, places, preview=True), run)
+    except MISSING:
+        if is_list:  # what the runs are needs neither their data nor an account; what is missing is said beside it
+            write_exactly(unplanned_list(request.runs, terminal_width()))
+        raise
+    if is_list:
         write_exactly(run_list(found, terminal_width()))
         return
     for batch in found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import zip_longest
 from typing import Any
 
@@ -15,6 +15,8 @@ _KINDS = {"integer": _WHOLE, "float": _NUMBER, "number": _NUMBER}
 
 ASKING = ("render", "estimate", "submit")
 """Commands that take the options of a run."""
+_MAY_HOLD_OPTIONS = ("--sbatch",)
+"""Options whose values people write as options of another program: `--sbatch --nodes=2`."""
 
 
 def is_usage_error(error: Exception) -> bool:
@@ -45,17 +47,31 @@ def sentence(error: Any, arguments: Sequence[str]) -> str:
     return f"{message[:1].lower()}{message[1:]}. {asked} says what can be said."
 
 
-def refuse_empty(application: Any, arguments: Sequence[str]) -> None:
-    """Raise RequestError for an option whose value is no letter: a folder would be the one that one happens to be in."""
-    command = getattr(application, "commands", {}).get(_command(arguments))
-    takes = {name for one in getattr(command, "params", ()) if not getattr(one, "is_flag", True) for name in one.opts}
+def refuse_without_value(application: Any, arguments: Sequence[str]) -> None:
+    """Raise RequestError for an option whose value is no letter, as a folder would be the one that one happens to be in, and for
+    one that would take the next option for its value: what is told then is wrong elsewhere."""
+    command = _command(arguments)
+    parameters = getattr(getattr(application, "commands", {}).get(command), "params", ())
+    takes = {name for one in parameters if not getattr(one, "is_flag", True) for name in one.opts}
+    options = {"-h", "--help"}.union(*((*one.opts, *one.secondary_opts) for one in parameters))
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     for word, following in zip_longest(arguments[:end], arguments[1:end]):
         option, is_joined, value = word.partition("=")
-        if option in takes and (value if is_joined else following) == "":
+        if option not in takes:
+            continue
+        if (value if is_joined else following) == "":
             raise RequestError(
                 f"{option} is empty: a variable of the shell may not be set. Give it a value, or leave it out."
             )
+        if not is_joined and _is_option(following or "", options, option):
+            raise RequestError(
+                f"{option} needs a value behind it, and {following} is an option itself. `hpc-llm {command} -h` says which."
+            )
+
+
+def _is_option(word: str, options: Set[str], before: str) -> bool:
+    """Whether the word behind an option is one, too; one of sbatch is said with a value, and may be called as one of ours."""
+    return word in options or (before not in _MAY_HOLD_OPTIONS and word.partition("=")[0] in options)
 
 
 def _command(arguments: Sequence[str]) -> str:

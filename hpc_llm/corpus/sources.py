@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc_llm.corpus.format import FACTS
+from hpc_llm.corpus.holes import refuse_holes
 from hpc_llm.corpus.reading import check_file
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.words import SPLITS, TRAIN, VALIDATION
@@ -168,9 +169,13 @@ def source_files(sources: Sequence[str]) -> list[SourceFile]:
     """All files of the sources, in the order in which they are read.
 
     Raises:
-        RequestError: nothing in one of them can be read.
+        RequestError: nothing in one of them can be read, or a file has a hole.
     """
-    return [file for text in sources for file in _files_of(read_source(text))]
+    files = [file for text in sources for file in _files_of(read_source(text))]
+    for file in files:
+        if file.kind != HUB:
+            refuse_holes(file.path, is_text=file.kind in (TEXT, JSONL, CSV))
+    return files
 
 
 def refuse_without_training(sources: Sequence[str], splits: Iterable[str]) -> None:

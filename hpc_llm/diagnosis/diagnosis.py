@@ -13,7 +13,7 @@ from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.program import NONE, OF_A_CHILD
 from hpc_llm.causes.search import Found
-from hpc_llm.causes.verdict import KILLED, Verdict
+from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
@@ -98,6 +98,11 @@ class Diagnosis:
     def __post_init__(self) -> None:
         object.__setattr__(self, "summary", redacted(self.summary))
         object.__setattr__(self, "details", {name: redacted(value) for name, value in self.details.items()})
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether so little speaks for the cause that nobody can say whether the same job ends so again."""
+        return self.confidence < SURE
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types, with stable keys."""

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import IO
 
 from hpc_llm.causes.log import LogFindings, verdict_on
@@ -97,7 +98,8 @@ def _read(name: str, file: IO[bytes]) -> tuple[Reading, bool]:
     first = sources.head(text, WHOLE)
     may_be_document = first.lstrip().startswith(b"{") and any(one.is_in(first) for one in document_formats())
     most = sources.LARGEST_DOCUMENT if may_be_document else WHOLE
-    first += sources.head(text, most - len(first)) if len(first) < most else b""
+    if len(first) < most:
+        first = sources.head(chain((first,), text), most)
     if len(first) < most:
         return parse_stream(name, io.BytesIO(first)), True
     parts = deque((first[BEGINNING:],))

@@ -27,6 +27,7 @@ class Verdict(str, Enum):
 
 _MOST_NODES_HAVE = 100 * 2**30
 """Bytes of memory that hardly any node with GPUs lacks."""
+_UNSAID = "nobody says whether a node's host does (node.mem_gb)"
 _WORST = (Verdict.DOES_NOT_FIT, Verdict.TOO_CLOSE, Verdict.UNKNOWN, Verdict.FITS)
 
 
@@ -152,10 +153,15 @@ class Estimate:
         return self.memory.verdict if self.memory else Verdict.UNKNOWN
 
     @property
+    def unsaid(self) -> str | None:
+        """Where it fits the GPUs, and may need more of a node's memory than is usual, that nobody says how much there is: a clause."""
+        memory = self.memory
+        if memory is None or memory.device is None or self.verdict is not Verdict.FITS:
+            return None
+        return _UNSAID if memory.host.capacity is None and memory.host.high > _MOST_NODES_HAVE else None
+
+    @property
     def verdict_words(self) -> str:
         """The verdict, and of what it is where nobody can give one on the host."""
-        memory, words = self.memory, self.verdict.words
-        if memory is None or memory.device is None or self.verdict is not Verdict.FITS:
-            return words
-        is_open = memory.host.capacity is None and memory.host.high > _MOST_NODES_HAVE
-        return f"{words} the GPUs; nobody says whether a node's host does" if is_open else words
+        words = self.verdict.words
+        return f"{words} the GPUs; {self.unsaid}" if self.unsaid else words

@@ -22,8 +22,8 @@ from hpc_llm.fetching.patience import Patience
 from hpc_llm.fetching.progress import Progress, Watch
 from hpc_llm.fetching.room import check_room, sized
 from hpc_llm.fetching.source import Source
-from hpc_llm.fetching.transfer import NO_ROOM, Transfer
-from hpc_llm.records.files import reason_of
+from hpc_llm.fetching.transfer import Transfer
+from hpc_llm.records.files import NO_ROOM, reason_of
 from hpc_llm.text.shown import one_line
 
 _KEEP_S = 60.0

@@ -16,8 +16,6 @@ from hpc_llm.fetching.source import Stream
 from hpc_llm.fetching.whole import holds
 
 _CHUNK = 1 << 20
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The file system, a quota or a limit of this shell takes no more."""
 _TRIES = 2
 """So often a file may turn out to be another one than is listed."""
 UNFINISHED = ".part"

@@ -10,9 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hpc_llm.parsing.matches import Hit
+from hpc_llm.parsing.matches import Hit, stream_of
 from hpc_llm.parsing.rules import Kind, Rule, Value
 from hpc_llm.parsing.run import LogRun
+
+_AHEAD = 256
+"""Lines in which the prefix of a rank is looked for."""
 
 
 @dataclass
@@ -66,6 +69,20 @@ class Copies:
         if self._run is run and self._copied:
             return len(numbers) > 1 and numbers[1] == number
         return all(other > one or (other == run.first and other < one) for one, other in pairwise(numbers))
+
+    def stream_of_run(self, run: LogRun, number: float | None, chunk: bytes) -> bytes | None:
+        """Under which prefix the run's steps stand from here on: that of before, or of this line, the next step of the run.
+
+        The line of a step may be glued to an unfinished bar, stand behind a mark of the encoding, or be the last one before a
+        launcher writes its lines otherwise. Then none of those that come has the prefix of before.
+        """
+        if run.stream is None or number is None or run.last is None or number <= run.last or not self.hits:
+            return run.stream
+        here = stream_of(chunk, self.hits[self.place].start)
+        coming = [stream_of(chunk, one.start) for one in self.hits[self.place + 1 :][:_AHEAD] if one.is_step]
+        if here == run.stream or run.stream in coming:
+            return run.stream
+        return here if run.lines <= 1 or here in coming else run.stream
 
     def _coming(self, rule: Rule | None) -> Iterator[float]:
         """The numbers of the step lines behind it, up to where a program begins."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from hpc_llm.errors import RequestError, notice, pass_over
 from hpc_llm.parsing.own_tables import HEAD, is_own_table
 from hpc_llm.parsing.registry import folder_formats
-from hpc_llm.records.files import reason_of, why_not_followed
+from hpc_llm.records.files import LEADS_OUT, leads_out_of_run, reason_of, why_not_followed
 from hpc_llm.text.pasted import refuse_address
 
 STDIN = "-"
@@ -19,11 +19,14 @@ NOT_LOGS = frozenset(
     """.py .pyc .pyi .sh .sbatch .slurm .pbs .yaml .yml .toml .cfg .ini .lock .j2 .jinja .lua .c .cc .cu .cuh .hip .cpp .h .hpp .f90 .jl
     .rs .go .java .ts .sql .diff .patch .so .o .a .whl .html .css .js .xml .csv .tsv .xls .xlsx .ods .doc .docx .ppt .pptx .parquet .arrow
     .npy .npz .h5 .hdf5 .pt .pth .bin .model .gguf .onnx .safetensors .ckpt .pkl .db .sqlite .nsys-rep .ncu-rep .zip .tar .tgz .7z .png
-    .jpg .jpeg .gif .bmp .webp .tif .tiff .svg .eps .ps .pdf .mp4 .md .markdown .rst .adoc .org .tex .bib""".split()
+    .jpg .jpeg .gif .bmp .webp .tif .tiff .svg .eps .ps .pdf .mp4 .md .markdown .rst .adoc .org .tex .bib
+    .tokens .ends .starts""".split()
 )
-"""Endings that are passed over when a folder is searched; a file that is named itself is read whatever it is called."""
+"""Endings that are passed over when a folder is searched, those of prepared data among them; a file that is named itself is read
+whatever it is called."""
 NOT_LOGS_BY_NAME = frozenset(
-    """readme license licence copying notice authors changelog contributing makefile dockerfile requirements cmakelists""".split()
+    """readme license licence copying notice authors changelog contributing makefile dockerfile requirements cmakelists
+    vocab merges""".split()
 )
 """The same for what has such a name, and the ending `.txt` or none."""
 
@@ -31,6 +34,7 @@ _TABLE = (
     "it is a table of runs that hpc-llm wrote, and no log: give the runs or logs themselves, or where it is CSV, "
     "`report --baseline` compares with it"
 )
+_LEADS_OUT = "it is a link that leads out of the folder that is searched, and is not followed"
 _OF_ROWS = (".json", ".jsonl", ".txt")
 """Endings of such tables that logs may have, too."""
 
@@ -45,6 +49,7 @@ def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
         if str(path) == STDIN:
             yield path
         elif path.is_file() or path.is_dir():
+            _refuse_a_way_out(path)
             real = path.resolve()
             if str(real) in seen:
                 notice(f"{path} is given more than once, it counts once")
@@ -71,12 +76,22 @@ def inputs(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
         pass_over(path, _TABLE)
 
 
+def _refuse_a_way_out(path: Path) -> None:
+    """Raise RequestError where a name in a run's folder leads out of it: whoever wrote there would have us show what only we may read."""
+    if leads_out_of_run(path):
+        raise RequestError(f"{path}: {LEADS_OUT}. Where it is meant, name what it leads to: {path.resolve()}")
+
+
 def _is_own_table(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return is_own_table(file.read(HEAD))
     except OSError:  # whoever reads it says so
         return False
+
+
+def _is_run(folder: Path) -> bool:
+    return any(one.is_in(folder) for one in folder_formats())
 
 
 def _is_no_log(path: Path) -> bool:
@@ -101,7 +116,7 @@ class _Search:
         if str(real) in self.seen:
             return
         self.seen.add(str(real))
-        if any(f.is_in(folder) for f in folder_formats()):
+        if _is_run(folder):
             yield folder
             return
         try:
@@ -125,6 +140,8 @@ class _Search:
         if entry.is_symlink() and real.parts[1:2] in (("proc",), ("sys",)):
             pass_over(path, "it leads to the kernel's own files, which are no logs")
             return
+        if entry.is_symlink() and not real.is_relative_to(self.root) and not _is_run(real):
+            raise PermissionError(errno.EPERM, f"{_LEADS_OUT}: where it is meant, name what it leads to")
         if entry.is_dir():
             if not entry.is_symlink() or not self._is_met_anyway(real):
                 yield from self.under(path, real)

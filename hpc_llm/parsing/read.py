@@ -41,6 +41,7 @@ from hpc_llm.parsing.summary import row_of
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
+from hpc_llm.text.json_weight import is_too_heavy
 
 _BLOCKS_BETWEEN = 32
 _JSON = (".json", ".jsonl")
@@ -296,10 +297,13 @@ def _document(name: str, first: bytes, rest: Iterator[bytes]) -> tuple[bytes | N
         return None, first
     if not notebook.is_notebook(first) and not any(f.is_in(first) for f in document_formats()):
         return None, first
-    whole = first + sources.head(rest, sources.LARGEST_DOCUMENT - len(first) + 1)
+    whole = sources.head(chain((first,), rest), sources.LARGEST_DOCUMENT + 1)
     if len(whole) > sources.LARGEST_DOCUMENT:
         most = sources.LARGEST_DOCUMENT >> 20
         pass_over(name, f"a document larger than {most} MiB is not read whole, but line by line")
+        return None, whole
+    if is_too_heavy(whole):
+        pass_over(name, "a document of so many values is not read whole, but line by line")
         return None, whole
     return whole, whole
 

@@ -76,6 +76,11 @@ SMALL = frozenset(("loss", "eval_loss", "grad_norm", "learning_rate", "mfu"))
 """Columns whose numbers have decimals, and hardly ever thousands."""
 _COMMA_IN_NUMBER = re.compile(rb"(?<![\w.,])[-+]?\d[\d.]*,[\d.,]*\d")
 
+_DECIMAL_COMMA = re.compile(rb"(?<![\w.,\[(])[-+]?\d{1,20},(?:\d{1,2}|\d{4,20})(?![\d.,)\]])")
+"""A comma that parts no thousands; in brackets it may part the members of a list."""
+_COUNTS = frozenset(("step", "order", "total_steps"))
+"""What is printed without decimals and without thousands."""
+
 LEFT_EMPTY = "left_empty"
 """Under this name `LineFormat.finish` says which figures it did not take, and why."""
 
@@ -323,11 +328,11 @@ class Rule:
         return found
 
     def _beside_commas(self, match: re.Match[bytes]) -> Mapping[str, Value]:
-        """Those of a line in which a comma stands before decimals: there a point may part thousands."""
+        """Those of a line in which a comma stands before decimals: there a point may part thousands, and `6,210` is no thousands."""
         given = [
             (name, convert, text)
             for (name, convert), text in zip(self.columns, match.groups(), strict=True)
-            if text is not None and _POINTS.fullmatch(text) is None
+            if text is not None and _POINTS.fullmatch(text) is None and b"," not in text
         ]
         return {name: value for name, convert, text in given if (value := convert(text)) is not None}
 
@@ -344,6 +349,10 @@ class Rule:
             found = self.decode(match)
         except (ValueError, OverflowError, RecursionError):  # digits without end, nesting without end
             return None
+        if (
+            found and b"," in match[0] and _DECIMAL_COMMA.search(match[0])
+        ):  # which of them had one nobody knows any more
+            found = {name: value for name, value in found.items() if name in _COUNTS}
         return found and {name: value for name, value in found.items() if _is_sane(value)}
 
 

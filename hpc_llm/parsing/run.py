@@ -194,11 +194,13 @@ class LogRun:
             self.formats[name] = precedence
             self.packed = self.packed or packed
 
-    def learn(self, values: Mapping[str, Value], companion: bool = False) -> None:
-        """Take facts and results of the whole run."""
+    def learn(self, values: Mapping[str, Value], companion: bool = False, again: bool = False) -> None:
+        """Take facts and results of the whole run; what is said `again`, behind its end, only where nothing was known."""
         target = self.companion if companion else self.values
         self.evaluated = self.evaluated or (self.began and not _RESULTS.isdisjoint(values))
         for name, value in values.items():
+            if again and name in target:
+                continue  # a program that is started again and finds nothing to do has a time and a rate, too
             if name in PEAKS | MEASURED and not 0 < float(value) < math.inf:
                 continue  # a zero is a rounded or an empty measurement
             if name in PEAKS:

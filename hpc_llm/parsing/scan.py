@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.parsing import jobs
 from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.begun import Begun
@@ -116,9 +117,8 @@ class Scanner:
         """All input was read; the runs, without an empty one at the end."""
         text, self._held = self._held, b""
         end = sources.end_of_lines(text, 0, len(text))
-        for chunk in (text[:end], text[end:]):
-            if chunk:
-                self._take_chunk(chunk)
+        for chunk in filter(None, (text[:end], text[end:])):
+            self._take_chunk(chunk)
         self._flush()
         self._later.give_unknown(self.run)
         return without_empty(self.runs)
@@ -190,7 +190,7 @@ class Scanner:
             self._begin(chunk, found.start, only_after_results=False)
             return True
         values = found.rule.values(found.match)
-        if values is None:
+        if values is None or (found.format is not None and is_of_a_sample(chunk, found.start)):
             return False
         if self._count_unparsed and found.rule.leaves_commas(found.match):
             self.unparsed.note_comma(line_at(chunk, found.start))
@@ -246,7 +246,7 @@ class Scanner:
             if values and not self.run.over and not self.run.tick(values):
                 self._open(found, None, values, chunk)
         else:
-            self.run.learn(self._later.take(self.run, values, below))
+            self.run.learn(self._later.take(self.run, values, below), again=kind is Kind.END and self.run.closed)
         if found.rule is not None and found.rule.pauses and not below and not self.run.over:
             self.run.pause()
         if found.rule is None or not found.rule.aside:
@@ -275,6 +275,7 @@ class Scanner:
             self._rejoin()
         if self.run.mixed is None and self._copies.takes_second_line(self.run, found, values, self._rules_of_step):
             return
+        self.run.stream = self._copies.stream_of_run(self.run, number if by_step else None, chunk)
         if self._is_mixed(found, number, values, chunk):
             return
         if self.run.over and not self._goes_on(self.run, number if by_step else None, position):
@@ -285,6 +286,7 @@ class Scanner:
             return
         elif self._is_copy(number if by_step else None, found, chunk):
             self._copies.note(self.run, number)
+            self._last_step_end = position + found.end - found.start  # many ranks print many lines
             self.run.learn_peaks(values)
             return
         elif self._shows_two_rows(number):
@@ -330,8 +332,7 @@ class Scanner:
         self.run.mixed = in_words(shown)
 
     def _goes_on(self, run: LogRun, number: float | None, position: int) -> bool:
-        """Whether this is the next step of a run whose job was said to be over: processes have some time to end, and a text
-        that is trained on may say anything."""
+        """Whether this is the next step of a run whose job was said to be over: processes have time to end, and samples say anything."""
         return position - self._job_over_at <= STILL_ENDING and run.goes_on(number)
 
     def _open(self, found: Hit, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:

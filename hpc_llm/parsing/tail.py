@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hpc_llm.causes import later as later_on
 from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
+from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.schedulers import is_of_another_job
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone, of_errors_alone
@@ -61,6 +62,8 @@ class Tail:
     """Lines that look like steps, where no format read any."""
     ended_at: int | None = None
     """Where training came to its end."""
+    firm_at: int | None = None
+    """The same, in words that no script prints by chance."""
     stopped: str | None = None
     """How it says that it stopped there by its own settings, which may be before its last step."""
     source: str = ""
@@ -83,14 +86,14 @@ class Tail:
     def add_unread(self, text: bytes) -> None:
         """Go on with `text` of a run of which no format has read a step."""
         steps = self.unread.of(text)
-        if steps and (end := life.last_end(text)) is not None:
-            self._end(text, end, self.length)  # a part is dropped when steps follow, and these may be an evaluation's
+        if steps:
+            self._end(text, self.length)  # a part is dropped when steps follow, and these may be an evaluation's
         self._append(Part(text, steps, self.length, is_read=not steps))
         self.length += len(text)
 
     def end(self, position: int) -> None:
         """Training came to its end so many bytes into the text that is added next."""
-        self.ended_at = self.length + position
+        self.ended_at = self.firm_at = self.length + position
 
     def _append(self, part: Part) -> None:
         if not self.begins_with and part.position == 0:
@@ -135,13 +138,16 @@ class Tail:
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
         is_followed = steps_after and any(one.steps and one.is_read for one in self.parts)
-        end = None if is_followed or not part.is_read else life.last_end(part.text)
-        if end is not None and (not part.steps or b"\n" in part.text[part.steps[-1] : end]):
-            self._end(part.text, end, part.position)
+        if not is_followed and part.is_read:
+            self._end(part.text, part.position, part.steps[-1] if part.steps else None)
 
-    def _end(self, text: bytes, end: int, position: int) -> None:
-        """Training came to its end at `end` of `text`, which stands at `position`."""
+    def _end(self, text: bytes, position: int, last_step: int | None = None) -> None:
+        """Training came to its end where `text`, which stands at `position`, says so on a line behind the last step."""
+        end, firm = life.last_ends(text)
+        if end is None or (last_step is not None and b"\n" not in text[last_step:end]):
+            return
         self.ended_at = max(self.ended_at or 0, position + end)
+        self.firm_at = self.firm_at if firm is None else max(self.firm_at or 0, position + firm)
         self.stopped = life.planned_stop(text, end)
 
     @property
@@ -159,6 +165,7 @@ class Tail:
             self._take(part, self._steps_kept())
         if pieces and self.found:
             self._leave_out_earlier(pieces)
+        self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
 
     def _leave_out_earlier(self, pieces: Sequence[later_on.Piece]) -> None:
         """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
@@ -201,6 +208,8 @@ class Tail:
         if later.ended_at is not None:
             self.ended_at = later.ended_at + self.length
             self.stopped = later.stopped
+        if later.firm_at is not None:
+            self.firm_at = later.firm_at + self.length
         for part in later.parts:
             self._append(replace(part, position=part.position + self.length))
         self.found += later.found

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hpc_llm.errors import PlanError, RequestError, unknown_name
+from hpc_llm.errors import AccountError, PlanError, RequestError, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.draft import Draft, Said, Site, one_line
 from hpc_llm.planning.limits import (
@@ -106,7 +106,7 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str |
     listing = f" `{rule.list_command}` lists yours." if rule.list_command else ""
     if account is None:
         if rule.required:
-            raise PlanError(
+            raise AccountError(
                 f"cluster {cluster.name} needs an account. Give --account NAME or set SBATCH_ACCOUNT.{listing}"
             )
         return None
@@ -147,7 +147,10 @@ def _time_s(ask: Ask, draft: Draft) -> int | None:
     text = draft.first("time_s", ask.said("time"), default)
     if text is None:
         return None
-    seconds = parse_time(text)
+    try:
+        seconds = parse_time(text)
+    except RequestError as error:
+        raise RequestError(f"time {error}") from None
     if ask.said("time")[0] is not None and re.fullmatch(r"[0-9]{1,2}:[0-9]{2}", text.strip()):
         draft.notices.append(f"time {text} is {format_time(seconds)}: Slurm reads MM:SS, and HH:MM:SS with the seconds")
     if seconds <= 0:

@@ -18,11 +18,14 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
-from hpc_llm.text.json_text import DamagedRecordError, decoded
+from hpc_llm.text.json_text import TOO_HEAVY, DamagedRecordError, decoded
+from hpc_llm.text.json_weight import MOST, is_too_heavy
 
 LARGEST_RECORD = 1 << 26
 """Bytes; a record that is larger was not written by us."""
 _LONGEST_LINE = 1 << 20
+_LINE_TAKES = 80
+"""Bytes of memory, whatever it holds."""
 _LONGEST_NAME = 200
 """Bytes of a file's name that a temporary one keeps: there is room for what stands behind it."""
 _LARGEST_LINES = 1 << 31
@@ -34,6 +37,8 @@ HEART = "experiment.json"
 _DEEPEST = 4
 """Folders between the folder of a run and what lies in it, with that of a search's try and of its failures."""
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The file system, a quota or a limit of this shell takes no more."""
 
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -137,9 +142,14 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[TextIOWrapper]:
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == os.fspath(temporary):
+        if isinstance(error, OSError) and (error.filename == os.fspath(temporary) or _lacks_room(error)):
             error.filename = os.fspath(path)  # the name that a user knows
         raise
+
+
+def _lacks_room(error: OSError) -> bool:
+    """Whether a file that was being written, of which the system does not say the name, had no room."""
+    return error.errno in NO_ROOM and error.filename is None
 
 
 @contextmanager
@@ -155,8 +165,13 @@ def replacing_output(path: Path) -> Iterator[TextIOWrapper]:
         return
     if path.lstat().st_uid not in (os.geteuid(), 0):
         raise PermissionError(errno.EPERM, "it is somebody else's, and no file", str(path))
-    with open(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "w", encoding="utf-8", newline="") as file:
-        yield file
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        if _lacks_room(error):
+            error.filename = os.fspath(path)
+        raise
 
 
 def write_output(path: Path, text: str) -> None:
@@ -196,7 +211,10 @@ def load_json_lines(path: Path | str) -> list[dict[str, Any]]:
         DamagedRecordError: it cannot be read at all.
     """
     try:
-        lines = read_regular(path).splitlines()
+        content = read_regular(path)
+        if _LINE_TAKES * content.count(b"\n") > MOST or is_too_heavy(content):
+            raise DamagedRecordError(TOO_HEAVY)
+        lines = content.splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -286,11 +304,11 @@ def why_not_followed(path: Path | str) -> str | None:
     made, target = os.lstat(path).st_uid, os.stat(path).st_uid
     if made not in (os.geteuid(), 0, target):
         return NOT_THEIRS
-    return LEADS_OUT if _leads_out(path) else None
+    return LEADS_OUT if leads_out_of_run(path) else None
 
 
-def _leads_out(path: Path | str) -> bool:
-    """Whether it lies in the folder of a run and leads out of that."""
+def leads_out_of_run(path: Path | str) -> bool:
+    """Whether it lies in the folder of a run and leads out of that, itself or by a folder on the way to it."""
     folders = list(Path(os.path.abspath(path)).parents)[:_DEEPEST]
     within = [folder for folder in folders if os.path.isfile(folder / HEART)]
     if not within:
@@ -310,7 +328,7 @@ def _opened(path: Path | str) -> int:
     try:
         if os.lstat(path).st_uid not in (os.geteuid(), 0, os.fstat(handle).st_uid):
             raise PermissionError(errno.EPERM, NOT_THEIRS, str(path))
-        if _leads_out(path):
+        if leads_out_of_run(path):
             raise PermissionError(errno.EPERM, LEADS_OUT, str(path))
     except BaseException:
         os.close(handle)

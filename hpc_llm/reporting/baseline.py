@@ -85,7 +85,7 @@ def _read_csv(path: Path) -> Table:
         )
     if "kind" not in table.columns:  # written before there was more than one
         table.add("kind", [kind_of_task(text(row.get("task"))) or TRAIN for row in table])
-    table = as_numbers(Table(dict.fromkeys((*table.columns, *RUN_COLUMNS)), table.rows))
+    table = as_numbers(Table(dict.fromkeys((*table.columns, *RUN_COLUMNS, "search")), table.rows))
     for row in table:
         row.update({name: plain_text(value) for name, value in row.items() if isinstance(value, str)})
     return table
@@ -111,8 +111,16 @@ def _csv_rows(path: Path) -> Table:
 
 
 def _as_runs(table: Table) -> list[ReportedRun]:
+    """The rows of a CSV of `parse`, in which the tries of a search have one run id and a number each."""
     known = ({name: row[name] for name in RUN_COLUMNS if row[name] is not None} for row in table)
-    return [ReportedRun(row=row_from(columns)) for columns in known]
+    rows = [row_from(columns) for columns in known]
+    numbers: dict[str | None, set[int | None]] = {}
+    for row in rows:
+        numbers.setdefault(row.run_id, set()).add(row.try_)
+    return [
+        ReportedRun(row=row, of_search=row.run_id if len(numbers[row.run_id]) > 1 and row.run_id else None)
+        for row in rows
+    ]
 
 
 def changes(compared: Table, baseline: Table, tolerance: float) -> list[Change]:

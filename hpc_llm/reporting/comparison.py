@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from hpc_llm.parsing import COLUMNS, UNKNOWN_FORMAT
+from hpc_llm.parsing.rows import TRAIN
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import RAN, ReportedRun
 from hpc_llm.reporting.labels import numbered, shown_value
@@ -20,8 +21,19 @@ from hpc_llm.reporting.statistics import estimate
 from hpc_llm.reporting.table import Cells, Table, number_of
 from hpc_llm.text.shown import one_line
 
-SHAPE = ("kind", "task", "model", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "smoke")
-"""Runs that agree in these do the same work per GPU and step, and share a table."""
+SHAPE = (
+    "kind",
+    "task",
+    "model",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "sequence_length",
+    "smoke",
+    "search",
+)
+"""Runs that agree in these do the same work per GPU and step, and share a table; the tries of searches, of few steps each, have their own."""
+_SEARCHED = "search for the micro batch"
+"""What the column `search` says of a try."""
 SETTING = ("cluster", "gpu", "nodes", "world_size", "method", "precision")
 """What is compared within a table."""
 MUST_BE_KNOWN = ("model", "method", "world_size", "micro_batch_size", "sequence_length")
@@ -39,6 +51,8 @@ _NUMBERS = frozenset(
     predicted_step_time_s predicted_peak_allocated_bytes tensor_parallel
     total_queries total_time_s prompt_tokens generated_tokens train_samples epochs learning_rate""".split()
 )
+_OF_TRAINING = ("optimizer.lr", "optimizer.weight_decay", "data", "packing", "too_long", "train_samples")
+"""Settings that mean the same whatever the method, so that all rows of a table are compared in them."""
 _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
 """What else logs without a plan say of their settings."""
@@ -54,6 +68,7 @@ def run_table(runs: Sequence[ReportedRun]) -> Table:
     """
     table = as_numbers(Table(COLUMNS, [run.row.to_dict() for run in runs]))
     table.add("outcome", map(_outcome, runs))
+    table.add("search", (_SEARCHED if run.of_search is not None else None for run in runs))
     table.add("configuration", _configurations(table, runs))
     table.add("data", (repr(run.plan.get("data") or None) if run.plan else None for run in runs))
     settings = [run.settings for run in runs]
@@ -118,7 +133,7 @@ def compare(table: Table) -> Table:
     ]
     compared = Table(columns, [_combined(group) for group in _groups(usable)])
     order = ["kind", "model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
-    keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome"]
+    keys = [*order, "cluster", "gpu", "world_size", "method", "configuration", "outcome", "search"]
     return compared.sorted_by(keys)
 
 
@@ -238,23 +253,49 @@ def _configurations(table: Table, runs: Sequence[ReportedRun]) -> list[str]:
     """What sets each run apart from the usual settings of its method: `sub_group_size=4e9`; mostly nothing.
 
     Usual is, setting by setting, what most runs of the same task, model, cluster, method and precision have; where no value
-    has the majority, each of them is named.
+    has the majority, each of them is named. A setting of the training is named in all rows of a table where one has it named,
+    and else where it is not that of most of them: a table compares methods.
     """
     # What follows from others is named beside them, where plans are told apart.
     settings = [{n: v for n, v in run.configuration.items() if not _follows(n)} for run in runs]
+    alike = [[i for i in members if settings[i]] for members in _alike(table)]
+    names: list[set[str]] = [set() for _ in runs]
+    for members in alike:
+        for i, apart in zip(members, _apart([settings[i] for i in members]), strict=True):
+            names[i].update(apart)
+    for members in _of_tables(table):
+        _name_in_all(members, settings, names)
     labels = [""] * len(runs)
-    for members in _alike(table).values():
-        known = [i for i in members if settings[i]]
-        for i, label in zip(known, _deviations([settings[i] for i in known]), strict=True):
+    for members in alike:
+        named = [[n for n in settings[i] if n in names[i]] + sorted(names[i] - settings[i].keys()) for i in members]
+        for i, label in zip(members, _labels([settings[i] for i in members], named), strict=True):
             labels[i] = label
     return labels
 
 
+def _name_in_all(members: Sequence[int], settings: Sequence[Mapping[str, Any]], names: Sequence[set[str]]) -> None:
+    """Name the settings of the training in which the rows of one table differ, or which one of them has named."""
+    known = [i for i in members if settings[i]]
+    shared = {name for i in known for name in names[i] if name in _OF_TRAINING}
+    apart = _apart([{name: settings[i].get(name) for name in _OF_TRAINING} for i in known])
+    for i, differing in zip(known, apart, strict=True):
+        names[i].update(shared, differing)
+
+
 def _deviations(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """What each of these has other than most, setting by setting; different ones that read alike are numbered."""
+    return _labels(settings, _apart(settings))
+
+
+def _apart(settings: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The names of what each of these has other than most."""
     differing = _differing(settings)
     usual = {name: _usual([repr(one.get(name)) for one in settings if _is_known(one, name)]) for name in differing}
-    apart = [[n for n in differing if _is_known(one, n) and repr(one.get(n)) != usual[n]] for one in settings]
+    return [[n for n in differing if _is_known(one, n) and repr(one.get(n)) != usual[n]] for one in settings]
+
+
+def _labels(settings: Sequence[Mapping[str, Any]], apart: Sequence[Sequence[str]]) -> list[str]:
+    """These settings in words; different ones that read alike are numbered."""
     labels = [_label(one, sorted(names, key=_follows)) for one, names in zip(settings, apart, strict=True)]
     exact = [repr([(name, one.get(name)) for name in names]) for one, names in zip(settings, apart, strict=True)]
     alike: dict[str, list[str]] = {}
@@ -283,13 +324,22 @@ def _follows(name: str) -> bool:
     return name.rsplit(".", 1)[-1] in _CONSEQUENCES
 
 
-def _alike(table: Table) -> dict[Hashable, list[int]]:
+def _alike(table: Table) -> list[list[int]]:
     """The runs among which a method's name must mean one thing; their sizes may differ."""
+    return _by(table, ("task", "model", "cluster", "method", "precision", "search"))
+
+
+def _of_tables(table: Table) -> list[list[int]]:
+    """The trainings that share a table of the report."""
+    return _by(table.where(lambda run: run["kind"] == TRAIN), SHAPE)
+
+
+def _by(table: Table, names: Sequence[str]) -> list[list[int]]:
+    """The numbers of the rows that agree in these columns."""
     places: dict[Hashable, list[int]] = {}
     for i, run in table.items():
-        key = tuple(text(run[name]) for name in ("task", "model", "cluster", "method", "precision"))
-        places.setdefault(key, []).append(i)
-    return places
+        places.setdefault(tuple(text(run[name]) for name in names), []).append(i)
+    return list(places.values())
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

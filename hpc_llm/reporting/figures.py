@@ -53,7 +53,7 @@ def rates(section: Section) -> Figure | None:
     records, cells = [], []
     for index, row in rows.items():
         value, half = cast(float, figure(row[TOKENS_PER_GPU.name])), figure(row[TOKENS_PER_GPU.interval])
-        low, high = (None, None) if half is None else (value - half, value + half)
+        low, high = (None, None) if half is None else (max(value - half, 0.0), value + half)
         ranks = count(row["world_size"])
         name = f"{method(row)} ×{ranks}" if ranks else method(row)
         runs = count(row["runs"])

@@ -20,7 +20,7 @@ from hpc_llm.text.shown import markdown_text, one_line, safe_text
 
 _MAKER = re.compile(r"^(?:(?:NVIDIA|Tesla|AMD|Instinct|GeForce) )+")
 _TEXTS = frozenset(
-    "cluster gpu method precision configuration kind task model outcome outcome_reason cause run_ids regression".split()
+    "cluster gpu method precision configuration kind task model outcome outcome_reason cause run_ids regression search".split()
 )
 _COUNTS = (
     "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length", "global_batch_size",
@@ -37,7 +37,7 @@ def write_csv(table: Table, path: Path) -> None:
     """The comparison in SI units and bytes; missing is empty."""
     figures = [name for m in METRICS for name in (m.name, m.interval) if name in table.columns]
     compared = [name for name in table.columns if name.startswith("baseline_") or name == "regression"]
-    names = [*_IDENTITY, *figures, *compared, "outcome_reason", "cause", "run_ids", "smoke"]
+    names = [*_IDENTITY, *figures, *compared, "outcome_reason", "cause", "run_ids", "smoke", "search"]
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)

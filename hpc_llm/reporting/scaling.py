@@ -13,7 +13,7 @@ COLUMNS = (
     "kind", "cluster", "gpu", "method", "configuration", "precision", "model", "sequence_length", "batch", "world_size",
     "tokens_per_second", "base_world_size", "speed_up", "efficiency", "row",
 )  # fmt: skip
-_SAME = ("task", "model", "sequence_length", "cluster", "gpu", "method", "configuration", "precision")
+_SAME = ("task", "model", "sequence_length", "cluster", "gpu", "method", "configuration", "precision", "search")
 _BATCHES = {
     "weak": ("micro_batch_size", "gradient_accumulation_steps"),
     "strong": ("global_batch_size",),

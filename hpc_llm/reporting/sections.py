@@ -76,6 +76,8 @@ def shape_title(row: Cells) -> str:
         parts.append(f"sequence length {length}")
     if text(row["smoke"]) is not None:
         parts.append("smoke")
+    if text(row["search"]) is not None:
+        parts.append(str(row["search"]))
     return " · ".join(parts)
 
 

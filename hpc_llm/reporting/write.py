@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from uuid import uuid4
 
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.records.files import make_own_folder
@@ -31,8 +36,43 @@ def require_plotting() -> None:
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write the page, the tables and the plots into `folder`; returns the files, the page first."""
+    """Write the page, the tables and the plots into `folder`; returns the files, the page first.
+
+    Where one of them cannot be written, none is, and the files of an earlier report stay as they are.
+    """
+    with _all_or_nothing(folder) as place:
+        files = _write(report, place)
+    return [folder / path.name for path in files]
+
+
+@contextmanager
+def _all_or_nothing(folder: Path) -> Iterator[Path]:
+    """A folder for new files, which come into `folder` when all of them are written."""
+    is_new, place = not folder.exists(), folder / f".new-{uuid4()}"
     make_own_folder(folder)
+    try:
+        place.mkdir(0o700)
+        yield place
+        for path in place.iterdir():
+            os.replace(path, folder / path.name)
+        place.rmdir()
+    except BaseException as error:
+        shutil.rmtree(place, ignore_errors=True)
+        if isinstance(error, OSError):
+            _name_as_asked(error, place)
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _name_as_asked(error: OSError, place: Path) -> None:
+    """Give the error the name of the file that was asked for, in place of the one that it has until all are written."""
+    if isinstance(error.filename, str) and Path(error.filename).is_relative_to(place):
+        error.filename = os.fspath(place.parent / Path(error.filename).relative_to(place))
+
+
+def _write(report: Report, folder: Path) -> list[Path]:
     write_csv(results_table(report), folder / CSV)
     if report.references.held:
         write_reference_csv(report.references, folder / REFERENCES)

@@ -176,16 +176,11 @@ def _without_a_record(known: Known) -> Found | None:
 def _files_are_late(known: Known) -> bool:
     """Whether the job is over and what it left may not be visible yet."""
     left, job, records = known.records.exit, known.job, known.records
-    if known.ran_here or (job is not None and _never_started(job)):
+    if known.ran_here or (job is not None and job.never_started):
         return False
     if left is not None and (left.ended_before_launch or not _lacks_result(records)):
         return False
     return _is_recent(_ended_at(known), known.now)
-
-
-def _never_started(job: JobRecord) -> bool:
-    """Whether it was ended while it waited; the queue gives such a job a start all the same."""
-    return job.started_at is None or (job.nodes is None and job.elapsed_s == 0)
 
 
 def _lacks_result(records: Records) -> bool:

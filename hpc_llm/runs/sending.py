@@ -49,10 +49,8 @@ def _send(submission: Submission, runs: Sequence[RunPaths], script: str, keep: b
         _take_back(submission, runs, keep)
         raise SubmissionError(str(error)) from error
     except (SubmissionError, OSError) as error:
-        if _has_job(
-            submission, runs, 0.0
-        ):  # a message reads like a refusal, and the scheduler's own list says otherwise
-            return str(error)
+        if _has_job(submission, runs, 0.0, is_refused=True):
+            return str(error)  # it reads like a refusal, and the scheduler's own list says otherwise
         _take_back(submission, runs, keep)
         raise
 
@@ -62,14 +60,22 @@ def _take_back(submission: Submission, runs: Sequence[RunPaths], keep: bool) -> 
         take_back(runs, submission.array, submission.uuid)
 
 
-def _has_job(submission: Submission, runs: Sequence[RunPaths], seconds: float) -> bool | None:
-    """Whether the scheduler has the job of these runs, whose id is written down then; None where it does not answer."""
+def _has_job(
+    submission: Submission, runs: Sequence[RunPaths], seconds: float, *, is_refused: bool = False
+) -> bool | None:
+    """Whether the scheduler has the job of these runs, whose id is written down then; None where it does not answer.
+
+    Slurm lists some of the jobs that it refuses, as ended before they began.
+    """
     deadline = time.monotonic() + seconds
     while True:
         found = [(run, one) for run in runs if (one := read_identity(run)) is not None]
         identities = [(run, one) for run, one in found if one.uuid == submission.uuid]
         answers = ask([one for _, one in identities])
-        if any(answers.job_id_of(one) or answers.of(one).record_of(one) for _, one in identities):
+        records = [record for _, one in identities if (record := answers.of(one).record_of(one)) is not None]
+        if is_refused and records and all(record.never_started for record in records):
+            return False
+        if records or any(answers.job_id_of(one) for _, one in identities):
             adopt(identities, answers)
             return True
         doubt = next((said for _, one in identities if (said := answers.of(one).doubts.get(one.key))), None)

@@ -59,7 +59,7 @@ _INVALID = (
     ),
     (
         "the search ended after",
-        "config_error",
+        "search_unfinished",
         "go on with what it has tried: hpc-llm submit --resume RUN --set most_tries=N",
     ),
     ("steps were measured", "config_error", "let it train longer: --steps N, with fewer of them in --warmup-steps"),

@@ -58,6 +58,11 @@ class JobRecord:
         return self.state in LIVE_STATES
 
     @property
+    def never_started(self) -> bool:
+        """Whether it ended while it waited; the queue gives such a job a start all the same."""
+        return not self.is_live and (self.started_at is None or (self.nodes is None and self.elapsed_s == 0))
+
+    @property
     def is_revoked(self) -> bool:
         """Whether another cluster of a federation has it: what this one says of it is no end."""
         return self.state == "REVOKED"

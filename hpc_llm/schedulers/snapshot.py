@@ -25,19 +25,19 @@ import hpc_llm
 from hpc_llm.errors import RequestError, SubmissionError
 from hpc_llm.job.start import LARGEST
 from hpc_llm.job.support import Support, make_support
-from hpc_llm.records.files import OTHERS_MAY_WRITE, make_shared_folder, read_regular, reason_of
+from hpc_llm.records.files import NO_ROOM, OTHERS_MAY_WRITE, make_shared_folder, read_regular, reason_of
 from hpc_llm.records.run import carried_file
 
 _PACKAGE = Path(hpc_llm.__file__).parent
 _MODULES = (
     "__init__", "errors", "immutable", "outside", "registry",
-    "text/__init__", "text/env_file", "text/homes", "text/json_text", "text/late_pattern", "text/out_of_memory", "text/pasted", "text/program_patterns", "text/assignments", "text/bare_values", "text/connection_strings", "text/secrecy", "text/secret_addresses", "text/secret_blocks", "text/secret_encoded", "text/secret_input", "text/program_words", "text/secret_names", "text/secret_pairs", "text/secret_programs", "text/secret_shapes", "text/secret_values", "text/shown", "text/word_lists",
+    "text/__init__", "text/env_file", "text/homes", "text/json_text", "text/json_weight", "text/late_pattern", "text/out_of_memory", "text/pasted", "text/program_patterns", "text/assignments", "text/bare_values", "text/connection_strings", "text/secrecy", "text/secret_addresses", "text/secret_blocks", "text/secret_encoded", "text/secret_input", "text/program_words", "text/secret_names", "text/secret_pairs", "text/secret_programs", "text/secret_shapes", "text/secret_values", "text/shown", "text/word_lists",
     "records/__init__", "records/checkpoints", "records/compiled", "records/digests", "records/fetched", "records/files", "records/metrics", "records/models", "records/possible", "records/rank_variables", "records/run", "records/stops", "records/weight_files",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/deepspeed_values",
     "planning/encoder_decoder", "planning/engines/__init__", "planning/engines/deepspeed", "planning/engines/facts", "planning/engines/plain", "planning/experiment",
     "planning/micro_batches", "planning/model", "planning/model_sizes", "planning/optimizers", "planning/parts", "planning/recompute", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",
     "planning/tasks/finetune", "planning/tasks/infer", "planning/tasks/prepare", "planning/tasks/pretrain", "planning/tasks/task", "planning/tasks/training", "planning/tasks/tune",
-    "corpus/__init__", "corpus/columns", "corpus/facts", "corpus/format", "corpus/key", "corpus/order", "corpus/reading", "corpus/rows", "corpus/sets", "corpus/sources",
+    "corpus/__init__", "corpus/columns", "corpus/facts", "corpus/format", "corpus/holes", "corpus/key", "corpus/order", "corpus/reading", "corpus/rows", "corpus/sets", "corpus/sources",
     "corpus/tables", "corpus/trust", "corpus/words",
 )  # fmt: skip
 """What the worker may import besides itself; nothing in them needs more than the standard library."""
@@ -117,9 +117,10 @@ def _write(target: Path, content: bytes) -> None:
             os.rename(target, made.with_suffix(".old"))
         os.replace(made, target)
     except OSError as error:
+        room = "Free room there, or use" if error.errno in NO_ROOM else "Use"
         raise SubmissionError(
             f"the code that travels with the runs cannot be written to {target}: {reason_of(error)}. "
-            "Use another --logs, in a folder of your own."
+            f"{room} another --logs, in a folder of your own."
         ) from error
     finally:
         with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpc_llm.errors import ProfileError
 from hpc_llm.site.reach import leads_elsewhere, loads_code, steers_traffic
-from hpc_llm.site.sbatch_options import is_harmless
+from hpc_llm.site.sbatch_options import ADDRESSEE, is_harmless
 from hpc_llm.text import env_file
 from hpc_llm.text.shown import one_line
 
@@ -103,10 +103,15 @@ def _code(block: Mapping[str, Any]) -> Iterator[str]:
     for key, value in _mapping(block.get("launch")).items():
         if value and str(key).endswith("_args"):
             yield f"launch.{key}"
+    for name, value in _options(block):
+        if name.removeprefix("--") != ADDRESSEE and not is_harmless(name.removeprefix("--"), value):
+            yield f"request.extra {name}"
+
+
+def _options(block: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for option in _list(_mapping(block.get("request")).get("extra")):
         name, _, value = str(option).partition("=")
-        if not is_harmless(name.strip().removeprefix("--"), value):
-            yield f"request.extra {name.strip()}"
+        yield name.strip(), value.strip()
 
 
 def _places(block: Mapping[str, Any]) -> Iterator[str]:
@@ -117,6 +122,7 @@ def _places(block: Mapping[str, Any]) -> Iterator[str]:
         yield "request.export all, your shell's variables"
     if suffix := _mapping(block.get("launch")).get("master_addr_suffix"):
         yield f"launch.master_addr_suffix {suffix}"
+    yield from (f"mail to {value}" for name, value in _options(block) if name.removeprefix("--") == ADDRESSEE)
     yield from (name for name, value in _variables(block) if leads_elsewhere(name, value) or steers_traffic(name))
 
 

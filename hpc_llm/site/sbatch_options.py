@@ -70,6 +70,8 @@ _TRACKED = frozenset(
 """Options by which hpc-llm would lose the job: it sets them itself, or they change what sbatch does or answers."""
 _RUNS_OR_LEADS = re.compile(r"bbf?|chdir|container(?:-.*)?|get-user-env|gid|input|uid|x11")
 """Options that run or load something, take the job or its files elsewhere, or make it somebody else's."""
+ADDRESSEE = "mail-user"
+"""To whom Slurm writes of a job: its name, its cluster and its times."""
 _ONE_OF = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"), ("exclusive", "oversubscribe"))
 """Options of which sbatch refuses two together, or takes the last."""
 _FOR_PEOPLE = ("comment", "admin-comment", "extra")
@@ -223,6 +225,7 @@ def is_harmless(name: str, value: str) -> bool:
         return True
     return (
         _is_beginning(name)
+        and name != ADDRESSEE
         and _RUNS_OR_LEADS.fullmatch(name) is None
         and not value.strip().startswith(("/", "~", ".", "$"))
     )
@@ -243,6 +246,7 @@ def refuse_harmful(texts: Iterable[str], where: str) -> None:
         is_whole = re.fullmatch(r"[a-z][a-z0-9-]+", name) and (name in KNOWN or not _is_beginning(name))
         if is_whole and name not in _TRACKED and name not in _OWNED and not is_harmless(name, value):
             known = "may run or load something, or lead the job elsewhere" if name in KNOWN else "is not known here"
+            known = "says to whom Slurm writes of the job" if name == ADDRESSEE else known
             raise RequestError(
                 f"{where}: sbatch.{name} {known}, and a file may be a stranger's. Say it on the command line: "
                 f"{way_of(name) or f'--sbatch {name}=VALUE'}."

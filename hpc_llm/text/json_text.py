@@ -9,6 +9,8 @@ import json
 import math
 from typing import Any
 
+from hpc_llm.text.json_weight import is_too_heavy
+
 
 class DamagedRecordError(ValueError):
     """A record is there and cannot be read; the message says why in a clause."""
@@ -44,13 +46,17 @@ _LONG_NUMBER = 19
 _SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG, _HIGH, _PLUS = b"0" * _LONG_NUMBER, b"0e000", b"0e+000"
 """What a text with a number too large for a float holds, once all digits are made one. A pattern takes ten times as long."""
+TOO_HEAVY = "it holds more values than are read at once"
 _DEEPEST = 100
 """Levels of a record, which has five; what walks through one calls itself."""
 
 
 def decoded(text: str) -> Any:
     """The value of a JSON text. Raises ValueError or RecursionError, DamagedRecordError among them."""
-    shape = text.encode("utf-8", "surrogatepass").translate(_SHAPE)
+    whole = text.encode("utf-8", "surrogatepass")
+    if is_too_heavy(whole):
+        raise DamagedRecordError(TOO_HEAVY)
+    shape = whole.translate(_SHAPE)
     value = (_CAREFUL if _LONG in shape or _HIGH in shape or _PLUS in shape else _DECODER).decode(text)
     if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
         raise DamagedRecordError("it is nested too deep")
@@ -62,6 +68,8 @@ def figures(text: str | bytes) -> Any:
 
     Raises ValueError, DamagedRecordError among them.
     """
+    if is_too_heavy(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text):
+        raise DamagedRecordError(TOO_HEAVY)
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
     try:

@@ -251,8 +251,7 @@ def next_text(file: Readable, size: int) -> bytes:
     while text := file.read(size):
         if b"\0" not in text:
             return text
-        dense = text.replace(b"\0", b"")
-        if dense:
+        if dense := text.translate(None, b"\0"):  # `replace` takes a hundred times as long where there are many
             return dense
         skip_hole(file)
     return b""
@@ -272,13 +271,11 @@ def skip_hole(file: Readable) -> None:
 
 
 def head(parts: Iterator[bytes], length: int = HEAD) -> bytes:
-    """The first `length` bytes or so of what comes in parts."""
-    taken: list[bytes] = []
-    size = 0
-    while size < length and (part := next(parts, b"")):
-        taken.append(part)
-        size += len(part)
-    return b"".join(taken)
+    """The first `length` bytes or so of what comes in parts; never there twice, as where a list of them is joined."""
+    taken = io.BytesIO()
+    while taken.tell() < length and (part := next(parts, b"")):
+        taken.write(part)
+    return taken.getvalue()
 
 
 def blocks(file: Readable, path: object) -> Iterator[bytes]:
@@ -347,7 +344,7 @@ def is_plain(path: Path) -> bool:
 def clean(text: bytes) -> bytes:
     """`text` without NUL bytes and terminal codes, every line ended by a newline, a progress bar's states as lines."""
     if b"\0" in text:
-        text = text.replace(b"\0", b"")
+        text = text.translate(None, b"\0")
     if b"#" in text and (b"#015" in text or b"#033[" in text):  # control characters as log services write them
         text = text.replace(b"#015", b"\n").replace(b"#033[", b"\x1b[")
     if b"\x1b" in text:

@@ -210,7 +210,7 @@ def test_cancelled_by_hpc_llm(tmp_path: Path) -> None:
         ("it ran on Tesla V100, A100-SXM4-80GB was planned", "gpu_missing"),
         ("1 steps were measured, at least 3 are needed", "config_error"),
         ("the search ended with 44 s left, in which another try, of about 56 s, has no room: …", "walltime"),
-        ("the search ended after 40 of its tries: --set most_tries=N allows more", "config_error"),
+        ("the search ended after 40 of its tries: --set most_tries=N allows more", "search_unfinished"),
     ],
 )
 def test_invalid_runs(tmp_path: Path, reason: str, cause: str) -> None:
@@ -271,6 +271,32 @@ def test_the_command_shows_and_lists(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "OOM_HOST" in shown and "device_oom" not in shown
     assert command(["diagnose", "--list", "hostoom"]) == 2
     assert "did you mean 'host_oom'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("outcome", sorted({cause.outcome.value for cause in CAUSES} - {"UNKNOWN"}))
+def test_a_word_of_the_tables_lists_the_causes_that_stand_as_it(
+    outcome: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["diagnose", "--list", outcome, "--json"]) == 0
+    listed = [cause["cause"] for cause in json.loads(capsys.readouterr().out)]
+    assert listed == [cause.id for cause in CAUSES if cause.outcome.value == outcome]
+
+
+@pytest.mark.parametrize("code", [3, 137])
+@pytest.mark.parametrize("has_kept", [False, True])
+def test_of_what_nobody_recognised_nobody_says_that_it_ends_so_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int, has_kept: bool
+) -> None:
+    """As of a rank that somebody killed, for which memory is a guess."""
+    run = new_run(tmp_path, code=code)
+    kept = [type("Kept", (), {"step": 50})()] if has_kept else []
+    monkeypatch.setattr("hpc_llm.diagnosis.own_runs.kept_in", lambda root: kept)
+    assert command(["diagnose", str(run.root)]) == 0
+    told = capsys.readouterr().out
+    assert ("unknown (not recognised)" in told or "This is a guess" in told) and "no:" not in told
+    assert ("go on behind step 50" in told) is has_kept
+    more = "; to go on is another thing" if has_kept else ""
+    assert told.splitlines()[-1] == f"retry as is  not known whether it ends so again{more}"
 
 
 def test_a_folder_of_logs_is_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,23 @@ def test_all_methods_on_all_clusters_are_ranked(said: Callable[..., str]) -> Non
     assert sum(one.refused is not None for one in found) == text.count("not taiwania2")
 
 
+def test_a_table_says_of_a_host_what_the_estimate_of_one_run_says(said: Callable[..., str]) -> None:
+    """What fits the GPUs may need more of a node than its profile tells of."""
+    asked = ("estimate", "--model=llama3.1-70b")
+    [one] = hpc_llm.estimate(cluster="rtx5090", method="z3o", model="llama3.1-70b")
+    assert one.verdict is Verdict.FITS and one.unsaid is not None
+    assert f"verdict: fits the GPUs; {one.unsaid}\n" in said(*asked, "--cluster=rtx5090", "--method=z3o")
+    text = said(*asked, "--cluster=rtx5090,mi210", "--method=z3o,z2o")
+    assert "fits the GPUs of rtx5090 z3o, mi210 z3o: nobody says whether a node's host does" in " ".join(text.split())
+    rows = [line for line in text.splitlines() if line.startswith(("rtx5090", "mi210"))]
+    assert ["fits GPUs" in row for row in rows] == [True, False, True, False]
+    every = hpc_llm.estimate(cluster="all", method="z3o,q", model="llama2-7b")
+    known = [one.unsaid is None for one in every if one.verdict is Verdict.FITS and not one.refused]
+    assert known == sorted(known, reverse=True) and len(set(known)) == 2
+    [small] = hpc_llm.estimate(cluster="rtx5090", method="q", model="llama3.2-3b")
+    assert small.unsaid is None  # hardly any node lacks so little
+
+
 def test_nobody_is_asked_for_an_account_to_estimate() -> None:
     [found] = hpc_llm.estimate(cluster="taiwania2", method="z3", model="llama2-7b")
     assert found.verdict is Verdict.FITS

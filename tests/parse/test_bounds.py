@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import IO, Any
 
 import pytest
 
+import hpc_llm
 from hpc_llm.api.rows import read_rows
 from hpc_llm.errors import PassedOverWarning
 from hpc_llm.parsing.joining import MOST_RUNS, join, leave_out
@@ -21,8 +23,11 @@ from hpc_llm.parsing.registry import formats_in
 from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.scan import Scanner
 from hpc_llm.parsing.unparsed import Unparsed
+from hpc_llm.records.files import load_json, load_json_lines
 from hpc_llm.text import sources
 from hpc_llm.text.blocks import Block
+from hpc_llm.text.json_text import DamagedRecordError
+from hpc_llm.text.json_weight import is_too_heavy
 
 MEASURED = """
 import sys
@@ -72,6 +77,65 @@ def document(path: Path) -> None:
             file.write(b"[" * (1 << 20))
 
 
+def _of_values(begin: str, value: str) -> Callable[[Path], None]:
+    """A document as large as one may be, whose values would take forty times as much."""
+
+    def make(path: Path) -> None:
+        count = ((32 << 20) - 200) // (len(value) + 1)
+        path.write_text(f"{begin}{','.join([value] * count)}]}}")
+
+    return make
+
+
+HISTORY, CELLS = '{"global_step": 1, "log_history": [', '{"nbformat": 4, "cells": [{"cell_type": "code"},'
+
+
+@pytest.mark.parametrize(
+    ("command", "begin", "value"),
+    [("parse", HISTORY, "{}"), ("diagnose", HISTORY, "{}"), ("diagnose", CELLS, "{}"), ("parse", CELLS, '""'), ("diagnose", HISTORY, "0")],
+)  # fmt: skip
+def test_a_document_of_very_many_values_takes_little_memory(
+    tmp_path: Path, command: str, begin: str, value: str
+) -> None:
+    path = tmp_path / ("a.ipynb" if begin is CELLS else "trainer_state.json")
+    _of_values(begin, value)(path)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, command, str(path)], capture_output=True, text=True, timeout=200, check=True
+    )
+    assert int(done.stderr.split("PEAK_MIB")[1]) <= MOST_MIB
+    assert "so many values" in done.stderr or begin is CELLS
+
+
+def test_the_history_of_a_long_run_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    history = [{"loss": 2.5, "step": step, "epoch": step / 1000, "learning_rate": 1e-5} for step in range(1, 100_001)]
+    path.write_text(json.dumps({"log_history": history, "global_step": 100_000, "max_steps": 100_000}, indent=2))
+    [row] = hpc_llm.parse(path)
+    assert (row.format, row.outcome, row.loss_last) == ("hf-trainer", "COMPLETED", 2.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_heavy"),
+    [
+        (b"[" + b"{}," * 300_000 + b"1]", False), (b"[" + b"{}," * 1_000_000 + b"1]", True), (b'["' + b"{}," * 3_000_000 + b'"]', False),
+        (b'["' + rb"\"," * 3_000_000 + b'"]', False), (b'["\\\\",' + b"[]," * 2_000_000 + b"1]", True), (b'["' + b"\\" * 9_000_000 + b'"]', True),
+        ('["é😀"]'.encode() + b" " * (15 << 20), True), ('["é"]'.encode() + b" " * (15 << 20), False), (b'["' + b"a" * 1000 + b'","' * 2_000_000 + b'"]', True),
+    ],
+)  # fmt: skip
+def test_what_a_text_would_take_is_told_without_its_texts(text: bytes, is_heavy: bool) -> None:
+    assert is_too_heavy(text) is is_heavy
+
+
+def test_a_record_of_very_many_values_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "experiment.json"
+    _of_values('{"schema": 1, "x": [', "{}")(path)
+    with pytest.raises(DamagedRecordError, match="more values"):
+        load_json(path)
+    path.write_bytes(b"{}\n" * 3_000_000)
+    with pytest.raises(DamagedRecordError, match="more values"):
+        load_json_lines(path)
+
+
 @pytest.mark.parametrize("command", ["diagnose", "parse"])
 @pytest.mark.parametrize("make", [hole, endless_line, nul_bytes, document])
 def test_little_memory_and_an_end(tmp_path: Path, make: Callable[[Path], None], command: str) -> None:
@@ -85,6 +149,21 @@ def test_little_memory_and_an_end(tmp_path: Path, make: Callable[[Path], None], 
         assert "is not read whole" in done.stderr or command == "diagnose"
     else:
         assert "RuntimeError: broken" in done.stdout
+
+
+def test_lines_far_apart_among_zeros_take_little_time(tmp_path: Path) -> None:
+    """No block is empty, so no hole is skipped: the zeros of each are taken out."""
+    log = tmp_path / "job.log"
+    with log.open("wb") as file:
+        for place in range(0, 1 << 29, sources.BLOCK):
+            file.seek(place)
+            file.write(STEPS[: STEPS.find(b"\n") + 1])
+        file.write(END)
+    started = time.process_time()
+    with sources.open_log(log) as opened:
+        lines = b"".join(sources.blocks(opened, log)).splitlines()
+    assert time.process_time() - started < 3
+    assert len(lines) == (1 << 29) // sources.BLOCK + END.count(b"\n") and lines[-1] == b"RuntimeError: broken"
 
 
 @pytest.mark.parametrize("opened", [gzip.open, lzma.open, bz2.open])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_formats
 
 from hpc_llm.cli import run
 from hpc_llm.parsing import Reading, Row
@@ -78,3 +80,51 @@ def test_a_point_beside_decimal_commas_may_part_thousands(row: Callable[..., Row
     assert (found.tokens_per_second_per_gpu, found.loss_last, found.format) == (None, None, "torchtitan")
     points = row("".join(line.format(step).replace(",", ".") for step in range(1, count + 1)))
     assert points.tokens_per_second_per_gpu == 3.0
+
+
+TEXTS = {
+    name: value
+    for name, value in vars(test_formats).items()
+    if name.isupper() and isinstance(value, str) and "\n" in value
+}
+FIGURES = (
+    "loss_first", "loss_last", "eval_loss", "step_time_s_mean", "step_time_s_p50", "tokens_per_second", "tokens_per_second_per_gpu",
+    "samples_per_second", "mfu", "peak_allocated_bytes", "peak_reserved_bytes", "elapsed_s", "measured_steps", "grad_norm",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_format_takes_another_number_for_one_with_a_decimal_comma(read: Callable[..., Reading], name: str) -> None:
+    """Each figure is what it is with a point, or none."""
+    right = [[getattr(row, one, None) for one in FIGURES] for row in read(TEXTS[name]).rows]
+    commas = re.sub(r"(?<=\d)\.(?=\d)", ",", TEXTS[name])
+    rows = read(commas).rows
+    taken = [[getattr(row, one, None) for one in FIGURES] for row in rows]
+    known = {(one, value) for row in right for one, value in zip(FIGURES, row, strict=True)}
+    wrong = [
+        (one, value)
+        for row in taken
+        for one, value in zip(FIGURES, row, strict=True)
+        if value is not None and (one, value) not in known
+    ]
+    assert wrong == [], commas
+
+
+def test_a_line_of_which_one_number_has_decimals_behind_a_comma_gives_no_other_either(row: Callable[..., Row]) -> None:
+    nemo = (
+        "Training epoch 0, iteration {0}/99 | lr: 1,2e-06 | global_batch_size: 512 | global_step: {0} | reduced_train_loss: 10,980"
+        " | train_step_timing in s: 6,210\n"
+    )
+    bar = "\rEpoch 0:  {0}%|#    | {0}/100 [00:05<00:10,  1,70it/s, v_num=3, train_loss=2,900]"
+    for line in (nemo, bar):
+        found = row("".join(map(line.format, range(1, 20))) + "\n")
+        assert (found.loss_first, found.loss_last, found.step_time_s_mean) == (None, None, None)
+        right = row(
+            "".join(map(line.format, range(1, 20)))
+            .replace(",2e", ".2e")
+            .replace(",9", ".9")
+            .replace(",7", ".7")
+            .replace(",2", ".2")
+            + "\n"
+        )
+        assert right.loss_last in (10.98, 2.9)

@@ -11,6 +11,7 @@ import pytest
 
 import hpc_llm
 from hpc_llm.cli import run
+from hpc_llm.corpus.format import FACTS, SplitFiles
 from hpc_llm.errors import Notice, PassedOverWarning, RequestError
 from hpc_llm.parsing import inputs
 from hpc_llm.parsing.own_tables import is_own_table
@@ -68,6 +69,19 @@ def test_what_is_no_log_by_its_name_is_no_run_of_a_folder(tmp_path: Path) -> Non
     (tmp_path / "slurm-7.out").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
     assert [path.name for path in inputs([tmp_path])] == ["slurm-7.out"]
     assert [path.name for path in inputs([tmp_path / "README.md"])] == ["README.md"]  # named itself it is read
+
+
+def test_prepared_data_and_models_are_no_runs_of_a_folder(tmp_path: Path) -> None:
+    files = SplitFiles(tmp_path / "caches" / "k", "train")
+    for path in (files.tokens, files.ends, files.starts, files.folder / FACTS):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"{}" if path.name == FACTS else bytes(4000))
+    for name in ("config.json", "vocab.txt", "merges.txt", "tokenizer.model", "model.safetensors"):
+        (tmp_path / name).write_text('{"loss": 1.5}\n')
+    (tmp_path / "good.log").write_text(FAILED)
+    assert [row.run_id for row in hpc_llm.parse(tmp_path)] == ["good"]
+    looked_at = {Path(one.source).suffix for one in hpc_llm.diagnose(str(tmp_path))}
+    assert looked_at <= {".log", ".json"}
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "jsonl"])

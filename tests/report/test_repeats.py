@@ -11,9 +11,9 @@ import pytest
 from synthetic import Made, write_run
 
 from hpc_llm.errors import PassedOverWarning
-from hpc_llm.parsing import Row
+from hpc_llm.parsing import Row, write_rows
 from hpc_llm.records.files import write_json
-from hpc_llm.reporting.baseline import changes
+from hpc_llm.reporting.baseline import changes, key_of, read_baseline
 from hpc_llm.reporting.collect import ReportedRun, collect
 from hpc_llm.reporting.comparison import best, compare, run_table
 from hpc_llm.reporting.metric import MFU, PEAK_ALLOCATED, TOKENS
@@ -308,3 +308,54 @@ def test_the_copy_of_a_run_is_no_repeat(tmp_path: Path) -> None:
     with pytest.warns(PassedOverWarning, match="one measurement counts once"):
         runs = collect([logs, tmp_path / "kept"])
     assert sorted(run.row.run_id or "" for run in runs) == ["a", "b"]
+
+
+def training(rate: float, method: str = "z3", **columns: Any) -> ReportedRun:
+    plan = {"method": method, "optimizer": {"lr": rate}, "steps": 40}
+    return run(plan, method=method, kind="train", **columns)
+
+
+def test_a_try_of_a_search_stands_in_no_table_with_trainings() -> None:
+    """It has a few steps of its own, whatever its shape."""
+    tries = [training(1e-4, "ddp", world_size=ranks, tokens_per_second=900.0) for ranks in (4, 8)]
+    for one in tries:
+        one.of_search = "logs/search"
+    table = compared(training(1e-4, "ddp", tokens_per_second=400.0), training(1e-4, tokens_per_second=500.0), *tries)
+    found = {section.title: section.rows.column("tokens_per_second") for section in sections(table)}
+    shape = "m · micro batch 1 · sequence length 350"
+    assert found == {shape: [400.0, 500.0], f"{shape} · search for the micro batch": [900.0, 900.0]}
+    assert all(row["method"] == "ddp" and row["speed_up"] == 1.0 for row in scaling(table))  # of the tries alone
+    assert sorted(key_of(row)[7] or "" for row in table) == ["", ""] + ["search for the micro batch"] * 2
+
+
+def test_the_tries_in_a_table_of_parse_are_those_of_a_search(tmp_path: Path) -> None:
+    columns = {
+        "kind": "train",
+        "run_id": "search",
+        "method": "ddp",
+        "peak_allocated_bytes": 1,
+        "tokens_per_second": 9.0,
+    }
+    rows = [Row(**{**ONE, **columns, "micro_batch_size": number, "try_": number}) for number in (1, 2)]
+    rows.append(Row(**{**ONE, **columns, "run_id": "alone", "try_": 2}))
+    with (tmp_path / "rows.csv").open("w") as file:
+        write_rows(rows, "csv", file)
+    then = read_baseline(tmp_path / "rows.csv")
+    assert sorted(str(row["search"]) for row in then) == ["None"] + ["search for the micro batch"] * 2
+
+
+@pytest.mark.parametrize(
+    ("others", "labels"),
+    [
+        ([], {"z2o": "", "z3": "", "ddp": "lr=0.01"}),
+        ([training(0.01, sequence_length=64)], {"z2o": "lr=0.003", "z3": "lr=0.003", "ddp": "lr=0.01"}),
+    ],
+)
+def test_a_learning_rate_is_told_of_all_rows_of_a_table_or_of_the_odd_ones(
+    others: list[ReportedRun], labels: dict[str, str]
+) -> None:
+    """Told of one alone of two that have it, it would say that the other has none such."""
+    table = compared(training(0.003), training(0.003, "z2o"), training(0.01, "ddp"), *others)
+    told = {row["method"]: row["configuration"] for row in table if row["sequence_length"] == 350}
+    assert told == labels
+    assert [row["configuration"] for row in table if row["sequence_length"] == 64] == ["lr=0.01"] * len(others)

@@ -8,13 +8,14 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from rights import mounted
 from synthetic import HOSTILE_CLUSTER, HOSTILE_METHOD, Made, write_run
 
 from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError
 from hpc_llm.parsing import Step, parallel
 from hpc_llm.parsing.read import sample_of
-from hpc_llm.reporting import Report, assumptions, collect, make_report, summary
+from hpc_llm.reporting import Report, assumptions, collect, make_report, summary, write_report
 from hpc_llm.reporting.figures import figures, method_names
 from hpc_llm.reporting.files import reading_metrics, reading_table
 from hpc_llm.reporting.latex import PRINTED_AS, latex_text, write_latex
@@ -356,3 +357,21 @@ def test_inputs_without_a_known_format_are_named(tmp_path: Path) -> None:
     assert said.endswith(
         f"; 4 inputs without a known format: {', '.join(str(tmp_path / f'notes-{n}.txt') for n in range(3))} and 1 more"
     )
+
+
+def test_a_report_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("{'loss': 2.0, 'grad_norm': 1.0, 'learning_rate': 1e-4, 'epoch': 0.5}\n" * 50)
+    report = make_report(collect([tmp_path / "a.log"]))
+    with mounted(tmp_path / "disk", "4m") as disk:
+        earlier = disk.folder / "earlier"
+        earlier.mkdir()
+        (earlier / "results.csv").write_text("of an earlier report")
+        disk.fill()
+        for folder in (disk.folder / "rep", earlier):
+            with pytest.raises(OSError) as failure:
+                write_report(report, folder)
+            assert failure.value.filename == str(folder / "results.csv")
+        assert sorted(disk.folder.rglob("*")) == [disk.folder / "ballast", earlier, earlier / "results.csv"]
+        disk.make_room()
+        files = write_report(report, earlier)
+        assert sorted(files) == sorted(earlier.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,54 @@ def test_links_that_stay_in_their_run_or_are_in_no_run_are_followed(folder: Fold
     for read in (read_regular, open_regular):
         with pytest.raises(PermissionError, match="leads out"):
             read(deep / "rank-0.json")
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "parse"])
+@pytest.mark.parametrize("way", ["file", "folder"])
+def test_nor_where_it_is_named_itself(
+    folder: Folder, tmp_path: Path, capfd: pytest.CaptureFixture[str], verb: str, way: str
+) -> None:
+    named = folder.run.stderr
+    if way == "file":
+        named.symlink_to(tmp_path / "private.txt")
+    else:
+        (folder.run.root / "more").symlink_to(tmp_path)
+        named = folder.run.root / "more" / "private.txt"
+    assert command([verb, str(named)]) != 0
+    said = capfd.readouterr()
+    assert "my-private-thing" not in said.out + said.err and LEADS_OUT in said.err
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "parse"])
+def test_outside_of_runs_a_link_is_followed_where_it_is_named(
+    folder: Folder, tmp_path: Path, capfd: pytest.CaptureFixture[str], verb: str
+) -> None:
+    (tmp_path / "latest.log").symlink_to("private.txt")
+    (tmp_path / "latest").symlink_to(folder.run.root)
+    (tmp_path / "all").symlink_to(tmp_path / "logs")
+    for name, shown in (("latest.log", "my-private-thing"), ("latest", "r"), ("all", "r")):
+        command([verb, str(tmp_path / name)])
+        said = capfd.readouterr()
+        assert shown in said.out and "leads out" not in said.err, name
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "parse"])
+def test_in_a_folder_that_is_searched_no_link_leads_out_of_it_but_to_a_run(
+    folder: Folder, tmp_path: Path, capfd: pytest.CaptureFixture[str], verb: str
+) -> None:
+    searched = tmp_path / "unpacked"
+    (searched / "deep").mkdir(parents=True)
+    for name, to in {
+        "job.log": "../private.txt",
+        "deep/abs.log": str(tmp_path / "private.txt"),
+        "home": "..",
+        "run": "../logs/r",
+    }.items():
+        (searched / name).symlink_to(to)
+    (searched / "good.log").write_text("Traceback (most recent call last):\n  x\nRuntimeError: good-one\n")
+    (searched / "same.log").symlink_to("good.log")
+    command([verb, str(searched)])
+    said = capfd.readouterr()
+    assert "my-private-thing" not in said.out + said.err and "good-one" in said.out
+    assert said.err.count("leads out of the folder that is searched") == 3
+    assert re.search(r"(?m)^run[:,]", said.out)

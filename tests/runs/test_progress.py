@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import Folder
+from run_folders import NOW, Folder, Slurm, job
 
 from hpc_llm.cli.progress import Waits, following, progress_line
 from hpc_llm.cli.terminal import guarded
+from hpc_llm.records.files import write_json
 from hpc_llm.runs import RunStatus, status
 from hpc_llm.runs.local_process import NEXT
 from hpc_llm.runs.progress import read_pace, read_progress
+from hpc_llm.runs.searching import search_progress
 
 
 def written(folder: Path, times: list[float], warmup: int = 0) -> Path:
@@ -119,3 +121,28 @@ def test_preparing_data_has_no_method(folder: Folder, task: str, method: str | N
     found["plan"]["task"] = task
     folder.run.experiment.write_text(json.dumps(found), encoding="utf-8")
     assert [one.method for one in status([folder.run])] == [method]
+
+
+def test_a_search_says_its_try_and_the_fastest_before_it(folder: Folder, slurm: Slurm) -> None:
+    """It has no steps of its own."""
+    run = folder.run
+    for number, (size, result) in enumerate(
+        [(1, {"outcome": "COMPLETED", "tokens_per_second": 400.4}), (2, {"outcome": "COMPLETED", "tokens_per_second": 900.0}),
+         (4, {"outcome": "OOM_DEVICE", "tokens_per_second": 999.0}), (3, None)], start=1,
+    ):  # fmt: skip
+        of_try = run.search_try(number)
+        write_json(of_try.experiment, {"schema": 1, "plan": {"micro_batch_size": size, "sequence_length": 64}})
+        expected = {
+            1: "try 1: micro batch 1 x 64",
+            3: "try 3: micro batch 4 x 64; fastest so far 2 x 64 with 900 tokens/s",
+        }
+        assert search_progress(run) == expected.get(number, search_progress(run))
+        if result is not None:
+            write_json(of_try.result, {"schema": 1, **result})
+    said = "try 4: micro batch 3 x 64; fastest so far 2 x 64 with 900 tokens/s"
+    assert search_progress(run) == said
+    slurm.says(job("RUNNING", ended_at=None))
+    [one] = status([run], NOW)
+    assert (one.state, one.reason) == ("RUNNING", said)
+    write_json(run.search_try(4).experiment, {"plan": "x"})
+    assert "try 4: micro batch ? x ?" in str(search_progress(run))

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import make_run
+from login_node import job_id
+from made_runs import make_run, send_job
+from scratch_slurm import ScratchSlurm
 
-from hpc_llm.schedulers.runs import accepted_job_id
+from hpc_llm.runs import cancel, status
+from hpc_llm.schedulers.runs import accepted_job_id, is_refusal
 from hpc_llm.schedulers.slurm import sbatch_session
 from hpc_llm.schedulers.slurm.submit import submit_slurm
 from hpc_llm.schedulers.submission import Submission, submission_of
@@ -46,7 +49,8 @@ def ask(folder: Path, body: str) -> tuple[dict[str, Any], float]:
     said = process.stderr.read()  # nothing that sbatch has left running holds it open
     process.wait()
     answer: dict[str, Any] = json.loads((folder / "sbatch.json").read_text())
-    assert process.returncode == answer["returncode"] and b"Traceback" not in said
+    code = answer["returncode"]
+    assert process.returncode == (code if code >= 0 else 128 - code) and b"Traceback" not in said
     return answer, time.monotonic() - began
 
 
@@ -61,6 +65,37 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept_and_memory_stays_small(tm
 def test_a_number_that_a_flood_has_cut_is_no_job_id(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, f"printf 'Submitted batch job 7'; head -c {4 * sbatch_session.MOST_SAID} /dev/zero")
     assert accepted_job_id(answer["stdout"]) is None
+
+
+@pytest.mark.parametrize(
+    ("says", "how"),
+    [("", "yes x >&2"), ("echo Submitted batch job 7; ", "trap '' TERM; while :; do yes x | head -c 99999999; done")],
+)
+def test_an_sbatch_that_prints_for_ever_is_ended_and_what_it_said_is_kept(tmp_path: Path, says: str, how: str) -> None:
+    answer, seconds = ask(tmp_path, f"{says}{how}")
+    assert answer["returncode"] in (-9, -15) and not is_refusal(answer) and seconds < 60
+    assert accepted_job_id(answer["stdout"]) == ("7" if says else None)
+
+
+def test_one_that_never_ends_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sbatch_session, "LONGEST_S", 0.5)
+    code, out, _ = sbatch_session.run(["bash", "-c", "echo Submitted batch job 7; exec sleep 600"], b"")
+    assert code == -15 and accepted_job_id(out) == "7"
+
+
+def test_what_an_endless_sbatch_has_submitted_is_asked_from_slurm(
+    tmp_path: Path, on_cluster: ScratchSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has handed over the job, and its answer is lost in what it prints behind."""
+    program = tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text('#!/bin/bash\n/usr/bin/sbatch "$@" >/dev/null\nexec yes x\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    held = "#!/bin/bash\n#SBATCH --hold --output=/dev/null --time=00:05:00 --mem=10M --partition=gtest\ntrue\n"
+    run = send_job(tmp_path / "logs", "r", {"run_id": "r", "plan": {}}, held)
+    assert status([run])[0].state == "PENDING" and job_id(run)
+    assert cancel([run])[0].problem is None
 
 
 def test_what_sbatch_leaves_running_is_not_waited_for(tmp_path: Path) -> None:

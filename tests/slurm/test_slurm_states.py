@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,9 @@ def test_a_refused_script_leaves_neither_run_nor_array(bench: Bench) -> None:
         bench.run("true", "--account=nobody")
     with pytest.raises(SubmissionError, match=r"sbatch refused the job: .*Invalid account"):
         bench.array(3, "true", "--account=nobody")
+    for ask in (bench.run, partial(bench.array, 2)):  # which Slurm lists as failed before it began
+        with pytest.raises(SubmissionError, match=r"sbatch refused the job: .*not available"):
+            ask("true", "--tmp=999T")
     assert list(bench.logs.glob("[!.]*")) == []
     assert list(bench.logs.glob(".array-*")) == []
 

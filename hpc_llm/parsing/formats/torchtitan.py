@@ -92,7 +92,7 @@ FORMAT = LineFormat(
             lambda _: {_OF_ANOTHER: 1},
             literal="Peak flops undefined for: ",
         ),
-        rule(Kind.END, r"Training completed\b", literal="Training completed"),
+        rule(Kind.END, r"INFO - [^\n]{0,20}?Training completed\b", literal="Training completed"),
     ),
     finish=_finish,
 )

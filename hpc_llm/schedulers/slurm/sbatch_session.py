@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,12 @@ MOST_SAID = 1 << 16
 """Bytes that are kept of the beginning, and of the end, of what sbatch prints: a site's own program may print whatever it likes."""
 GRACE_S = 3.0
 """So long sbatch's output is read on when it has ended: what it has left running may hold it open for ever."""
+MOST_READ = 1 << 29
+"""Bytes of what it prints after which it is ended: no sbatch prints so much, and one that prints for ever never ends by itself."""
+LONGEST_S = 900.0
+"""So long it may take: a controller that is busy answers within minutes."""
 _PIECE = 1 << 16
+_LOOK_S = 0.2
 
 
 def main(parent: int, asking: str, answer: str, script: str, digest: str, command: list[str]) -> int:
@@ -66,7 +72,11 @@ def main(parent: int, asking: str, answer: str, script: str, digest: str, comman
 
 
 def run(command: list[str], given: bytes) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command, which ends with its own process: not with what that has started."""
+    """Exit code, stdout and stderr of a command, which ends with its own process: not with what that has started.
+
+    One that prints or takes without an end is ended, and its exit code is that of a signal: whether it has submitted anything
+    before, Slurm has to be asked, as for any answer that was lost.
+    """
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
     out, err = Printed(process.stdout), Printed(process.stderr)
@@ -74,11 +84,25 @@ def run(command: list[str], given: bytes) -> tuple[int, str, str]:
     threads = [threading.Thread(target=work, args=words, daemon=True) for work, words in works]
     for thread in threads:
         thread.start()
-    code = process.wait()
+    code = ended(process, lambda: out.size + err.size > MOST_READ)
     deadline = time.monotonic() + GRACE_S
     for thread in threads[1:]:
         thread.join(max(0.0, deadline - time.monotonic()))
     return code, out.said(), err.said()
+
+
+def ended(process: subprocess.Popen[bytes], is_too_much: Callable[[], bool]) -> int:
+    """The exit code of a command, once it has ended or was ended."""
+    deadline = time.monotonic() + LONGEST_S
+    while time.monotonic() < deadline and not is_too_much():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK_S)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+    process.kill()
+    code = process.wait()
+    return code if code < 0 else -signal.SIGTERM
 
 
 def give(stream: Any, content: bytes) -> None:
@@ -95,7 +119,8 @@ class Printed:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._lock = threading.Lock()
-        self._head, self._tail, self._size = b"", b"", 0
+        self._head, self._tail = b"", b""
+        self.size = 0
 
     def collect(self) -> None:
         """Read until nobody can print any more."""
@@ -105,7 +130,7 @@ class Printed:
                     self._add(piece)
 
     def _add(self, piece: bytes) -> None:
-        self._size += len(piece)
+        self.size += len(piece)
         room = MOST_SAID - len(self._head)
         self._head += piece[:room]
         self._tail = (self._tail + piece[room:])[-MOST_SAID:]
@@ -114,7 +139,7 @@ class Printed:
         """It without secrets and what steers a terminal; lines that are cut where something is left out are left out as well."""
         with self._lock:
             kept = self._head + self._tail
-            if self._size > len(kept):
+            if self.size > len(kept):
                 kept = self._head.rpartition(b"\n")[0] + b"\n[...]\n" + self._tail.partition(b"\n")[2]
         return redacted(shown(kept.decode(errors="replace")))
 
