@@ -17,7 +17,7 @@ from hpc_llm.causes.verdict import KILLED, Verdict
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
-from hpc_llm.diagnosis.device_memory import is_filled_by_others
+from hpc_llm.diagnosis.device_memory import is_filled_by_others, is_refused
 from hpc_llm.diagnosis.elsewhere import in_other_words
 from hpc_llm.diagnosis.environment import of_the_job
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
@@ -38,6 +38,10 @@ _LIMIT_REACHED = (
 )
 _OF_AN_ENGINE = "The GPU's memory ran out: the model's weights and the cache of what it has read do not fit into the part that the program may use."
 _HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
+_NOT_FULL = (
+    "The GPU's memory was asked for and refused, though by these figures clearly more of it was free: the model does not fill it, and "
+    "something else is in the way."
+)
 _SIGNALLED_EARLY = "The signal that the job had asked for told it that its time limit was near, and ended it while there was time to save."
 _ENDED_BY_SIGNAL = (
     "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "
@@ -182,6 +186,8 @@ def explained(
 def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
     if verdict.cause.id == "walltime" and "signalled_after_s" in details:
         return _SIGNALLED_EARLY
+    if verdict.cause.id == "device_oom" and is_refused(details):
+        return _NOT_FULL
     if verdict.cause.id == "device_oom" and is_filled_by_others(details):
         return _HELD_BY_OTHERS
     if verdict.cause.id == "device_oom" and not verdict.is_guess and (details.get("engine") or _is_of_engine(verdict)):
