@@ -11,6 +11,7 @@ from hpc_llm.causes import life
 from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, PAGE_LOCKED_REMEDY, SHARE_REMEDY
+from hpc_llm.causes.outlived import TAKEN_DOWN
 from hpc_llm.causes.program import NONE, OF_A_CHILD
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, Verdict
@@ -292,12 +293,17 @@ def _without_root(
 
 def _silence(logs: Sequence[LogFindings], found: Sequence[Found], ended: bool) -> str:
     """What can be said where no cause is recognised."""
-    if ended or not logs:
+    if ended:
+        late = (one for log in logs for one in log.found if one.is_root and one.cause.id in TAKEN_DOWN)
+        return next((f"Training had come to its end before the job was ended ({one.text})." for one in late), "")
+    if not logs:
         return ""
     if all(log.is_empty for log in logs):
         return "The output is empty."
     if any(log.went_on for log in logs):
         return "What the evidence shows did not end it: the program wrote on for long, and came to an end in order."
+    if any(log.ended_at is not None for log in logs) and any(one.sign.ends_job for one in found):
+        return "Training had come to its end, and then the job failed: look at what it did next, such as saving, merging or another stage."
     cascades = [one.sign.source for one in found if one.sign.role is Role.CASCADE]
     if cascades and all(source == OF_A_CHILD.source for source in cascades):
         return "The process that had started this one ended, and left no word here."

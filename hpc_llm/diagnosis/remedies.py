@@ -21,7 +21,7 @@ from hpc_llm.diagnosis.device_memory import (
     is_shared,
     who_refuses,
 )
-from hpc_llm.diagnosis.elsewhere import in_general, where_it_infers
+from hpc_llm.diagnosis.elsewhere import WHERE_IT_EVALUATES, in_general, where_it_infers
 from hpc_llm.diagnosis.exceptions import python_exception
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
@@ -225,6 +225,8 @@ def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
     lines = elsewhere(facts)
     if is_refused(facts):
         return lines
+    if facts.get("phase") == "evaluation" and not (lines and is_filled_by_others(facts)):
+        return [*lines, *WHERE_IT_EVALUATES.splitlines()]
     if facts.get("engine") and not (lines and is_filled_by_others(facts)):
         return [*lines, *(where_it_infers("device_oom") or "").splitlines()]
     return lines if not lines or is_filled_by_others(facts) else [*lines, *in_general("device_oom")]
