@@ -56,7 +56,7 @@ _TAKEN: tuple[tuple[str, Callable[[bytes], object], str], ...] = (
 def without_what_is_taken(remedy: str, text: bytes) -> str:
     """The remedy without the lines that `text`, a log of one run, shows to be followed already or to be impossible.
 
-    >>> without_what_is_taken("halve the micro batch and …\\\\nshorter sequences", b"Instantaneous batch size per device = 1")
+    >>> without_what_is_taken("halve the micro batch and …\\nshorter sequences", b"Instantaneous batch size per device = 1")
     'shorter sequences'
     """
     lines = [_left(line, text) for line in remedy.splitlines()]
