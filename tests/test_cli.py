@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 from made_runs import tensors
+from pydantic import BaseModel, ConfigDict
 from rendering import explained_lines, planned
 
 from hpc_llm import __version__
 from hpc_llm.cli import run
 from hpc_llm.planning.experiment import flat_plan
+from hpc_llm.planning.schema import json_schema
 
 ENTRY = Path(sys.executable).with_name("hpc-llm")
 SHIPPED = ["colab", "delta", "local", "mi210", "mi300x", "p4d", "rtx5090", "runpod", "taiwania2"]
@@ -400,6 +402,23 @@ def test_json_of_what_is_listed(cli: Any) -> None:
     assert json.loads(cli("models", "tiny", "--json").out)["num_parameters"] > 0
     assert len(json.loads(cli("models", "--json").out)) >= 10
     assert json.loads(cli("clusters", "--schema").out)["$defs"]["Cluster"]["additionalProperties"] is False
+
+
+def test_the_schema_leaves_no_part_unbuilt() -> None:
+    """pydantic 2.13 writes a default by the serializer of its model, which `defer_build` leaves to the first use."""
+
+    class Inner(BaseModel):
+        model_config = ConfigDict(defer_build=True)
+        number: int = 1
+
+    class Outer(BaseModel):
+        model_config = ConfigDict(defer_build=True)
+        inner: Inner = Inner.model_construct(number=2)
+
+    sys.modules[Outer.__module__].__dict__.update(Inner=Inner)  # where its annotations are looked up
+    assert not Inner.__pydantic_complete__
+    assert json_schema(Outer)["properties"]["inner"]["default"] == {"number": 2}
+    assert Inner.__pydantic_complete__
 
 
 @pytest.mark.parametrize("method", ["z2o", "z3+o+r", "q", "z3-hpc2"])

@@ -57,6 +57,8 @@ class Sign:
     """Counts only where this says so of the text and the position in it."""
     at_any_time: bool = False
     """Speaks of all the time before it: training that came to its end did so in spite of it."""
+    ends_job: bool = False
+    """Says that the job, or a program that it started, ended with an error: also where training had come to its end before."""
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[bytes]:
@@ -111,6 +113,7 @@ def sign(
     not_after: str | None = None,
     where: Callable[[bytes, int], bool] | None = None,
     at_any_time: bool = False,
+    ends_job: bool = False,
 ) -> Sign:
     """A sign; without a pattern the literals themselves are it."""
     texts = (literals,) if isinstance(literals, str) else literals
@@ -127,4 +130,5 @@ def sign(
         not_after.encode() if not_after else None,
         where,
         at_any_time,
+        ends_job,
     )

@@ -32,7 +32,7 @@ COLLECTIVE_TIMEOUT = Cause(
     signs=(
         sign(
             "Watchdog caught collective operation timeout",
-            r"(?:\[(?:PG ID (?P<group>\d+) [^\]\n]{1,60} )?Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
+            r"(?:\[(?:(?P<group>PG ID \d+ [^\]\n]{1,60}) )?Rank (?P<rank_in_group>\d+)\] )?Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
             r"OpType=(?P<collective>\w+)(?:[^\n)]{0,80}Timeout\(ms\)=(?P<timeout_ms>\d+))?",
         ),
         sign("lagging/dead/mismatched ranks", confidence=0.9),
@@ -74,27 +74,27 @@ COLLECTIVE_TIMEOUT = Cause(
         sign("Wait timeout", r"RuntimeError: Wait timeout\b", confidence=0.85),
         sign(
             "detected by watchdog at work: ",
-            r"\[PG [^\]\n]{1,80}Rank (?P<rank>\d+)\] Exception \(either an error or timeout\) detected by watchdog at work: (?P<seq>\d+)",
+            r"\[PG [^\]\n]{1,80}Rank (?P<rank_in_group>\d+)\] Exception \(either an error or timeout\) detected by watchdog at work: (?P<seq>\d+)",
             role=Role.CASCADE,
         ),
         # What a rank says that another one, or its own watchdog, told it to write down what it knows and to end. It does so after
         # an exception, too, so that what is known of one counts more.
         sign(
             ("Received a dump signal", "Received a timeout signal", "Received a global timeout"),
-            r"(?:Rank (?P<rank>\d+)\] )?Received a (?:dump signal due to a collective timeout|dump signal|timeout signal|global timeout) from"
+            r"(?:Rank (?P<rank_in_group>\d+)\] )?Received a (?:dump signal due to a collective timeout|dump signal|timeout signal|global timeout) from"
             r" {1,4}(?:this local rank|another rank|rank (?P<reported_by>\d+))",
             precedence=54,
             confidence=0.85,
         ),
         sign(
             "after attempting to dump debug info, due to ",
-            r"(?:Rank (?P<rank>\d+)\] )?Terminating the process after attempting to dump debug info, due to ",
+            r"(?:Rank (?P<rank_in_group>\d+)\] )?Terminating the process after attempting to dump debug info, due to ",
             precedence=54,
             confidence=0.85,
         ),
         sign(
             "watchdog detected a collective timeout",
-            r"(?:Rank (?P<rank>\d+)\] )?ProcessGroup\w{1,8}'s watchdog detected a collective timeout\b",
+            r"(?:Rank (?P<rank_in_group>\d+)\] )?ProcessGroup\w{1,8}'s watchdog detected a collective timeout\b",
             precedence=54,
             confidence=0.85,
         ),
@@ -104,8 +104,8 @@ COLLECTIVE_TIMEOUT = Cause(
                 "Timeout at NCCL work: ",
                 "NCCL operations have failed or timed out",
             ),
-            r"Rank (?P<rank>\d+)\] +failure detected by watchdog at work sequence id: (?P<seq>\d+)"
-            r"|Rank (?P<rank_2>\d+)\] Timeout at NCCL work: (?P<seq_2>\d+)|Some NCCL operations have failed or timed out\.",
+            r"Rank (?P<rank_in_group>\d+)\] +failure detected by watchdog at work sequence id: (?P<seq>\d+)"
+            r"|Rank (?P<rank_in_group_2>\d+)\] Timeout at NCCL work: (?P<seq_2>\d+)|Some NCCL operations have failed or timed out\.",
             role=Role.CASCADE,
         ),
         sign("watchdog got stuck", r"ProcessGroupNCCL's watchdog got stuck for \d+ seconds", confidence=0.85),
@@ -290,7 +290,7 @@ UNREACHABLE = Cause(
         ),
         sign(
             "NET/OFI ",
-            r"NCCL WARN NET/OFI [^\n]{0,160}(?:completed with error|\bRC: -?\d)",
+            r"NCCL WARN NET/OFI [^\n]{0,160}(?:completed with error|\bRC: -?(?!28\b)\d)",
             confidence=0.7,
             remedy=_FABRIC,
         ),

@@ -177,7 +177,10 @@ CONFIG_ERROR = Cause(
             "execve(): ",
             r"slurmstepd: error: execve\(\): (?!\S{1,200}/slurm_script)(?P<program>\S{1,200}): (?:No such file or directory|Permission denied|Exec format error)",
             confidence=0.85,
-            remedy="{program} cannot be started on the compute node: see its name, that it may be executed, and PATH in the job",
+            remedy=(
+                "{program} cannot be started on the compute node: see its name, that it may be executed, and PATH in the job\n"
+                "where slurmstepd could not chdir to the job's folder either, that lies on a disk that the node has not: submit from one that it has"
+            ),
         ),
         sign(
             ("srun: ", "sbatch: ", "salloc: "),

@@ -209,6 +209,23 @@ PACKAGE_MISSING = Cause(
             survived_after=STARTED,
             confidence=0.9,
         ),
+        sign(  # transformers ends the line before it
+            "but it was not found in your environment",
+            r"^(?:\[rank\d+\]: ?|\d{1,5}: )?[\w.]{1,80} requires the [\w. -]{1,60} library but it was not found in your environment",
+            survived_after=STARTED,
+            confidence=0.9,
+        ),
+        sign(
+            "error while loading shared libraries: ",
+            r"\berror while loading shared libraries: \S{1,200}: cannot open shared object file",
+            survived_after=STARTED,
+            confidence=0.9,
+            remedy=(
+                "the program in the evidence was built with a library that is not found there: load the modules, or activate the environment, with which "
+                "it was built; `ldd PROGRAM` lists what it needs\n"
+                "see LD_LIBRARY_PATH in the job, and that the library's folder lies on a disk that the compute node has"
+            ),
+        ),
         sign(
             "cannot import name",
             r"^[^\n\"']{0,120}?\bImportError: cannot import name '(?P<name>\w+)' from '(?P<package>[\w.]+)'"

@@ -56,7 +56,10 @@ GPU_MISSING = Cause(
         ),
         sign(
             "Torch not compiled with CUDA enabled",
-            remedy="install a build of torch for this GPU, or load the site's module for it",
+            remedy=(
+                "the program asks for CUDA of a torch that is built without it: install a build of torch for this GPU, or load the site's module for it\n"
+                "where that build is there and the GPU is no NVIDIA or AMD one, the program must ask for its device: 'xpu' instead of 'cuda' on Intel"
+            ),
         ),
     ),
 )

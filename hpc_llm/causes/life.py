@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 # Each begins with fixed text, which is found several times as fast as a choice between them.
@@ -24,6 +24,8 @@ _PREPARES = re.compile(
     rb"|[Pp]re-?process\w*|Packing|Grouping|Extract\w*|Capturing|Quantiz\w*|Materializ\w*|Creating|Merging|Casting|Flattening|Sharding|Compiling)\b[^\n|%]{0,80}\d{1,3}%\|"
 )
 """The beginning of a progress bar of something else: shards, files, rows."""
+_LONGEST = 1 << 10
+"""Bytes of a line that are searched for its number."""
 _LOSS = ord("o")
 """With it the first of the steps' parts begins, which is no bar's."""
 
@@ -68,6 +70,12 @@ _MERE_WORDS = re.compile(
 _PLANNED_STOP = re.compile(rb"exiting program (?:after (?P<minutes>\d+(?:\.\d+)?) minutes|at iteration +(?P<step>\d+))")
 """By its own settings Megatron ends a run after a time, or at a step, that need not be its last."""
 
+_NUMBERS = (
+    re.compile(rb"(?i)(?<![a-z])(?:step|iter(?:ation)?)s?['\"]?[ \t:=#\[(]{0,12}(\d+)"),
+    re.compile(rb"\|[ \t]{0,8}(\d+)/\d+ \["),
+    re.compile(rb"['\"]epoch['\"]: ?['\"]?([\d.]+)"),
+)
+"""How a line says which step it is of."""
 _FULL = re.compile(rb"100%|\b(\d+)/\1 \[")
 """A progress bar that has come to its end."""
 _LAST_STEP = re.compile(
@@ -99,6 +107,21 @@ def _start(match: re.Match[bytes]) -> int:
 def steps_after(text: bytes, position: int, enough: int) -> int:
     """Training steps in `text` from `position` on, counted up to `enough`."""
     return sum(1 for _ in islice(steps(text, position), enough))
+
+
+def advances(text: bytes, starts: Iterable[int], enough: int) -> int:
+    """How many steps the lines at `starts` are of by their own numbers, counted up to `enough`: ranks print the same ones again, and
+    what they print without one nobody can count."""
+    seen: dict[int, set[bytes]] = {}
+    for start in starts:
+        end = text.find(b"\n", start)
+        line = text[text.rfind(b"\n", 0, start) + 1 : end if end >= 0 else len(text)][:_LONGEST]
+        found = next(((kind, m[1]) for kind, one in enumerate(_NUMBERS) if (m := one.search(line))), None)
+        if found is not None:
+            seen.setdefault(found[0], set()).add(found[1])
+        if found is not None and len(seen[found[0]]) >= enough:
+            return enough
+    return max(map(len, seen.values()), default=0)
 
 
 def last_end(text: bytes) -> int | None:

@@ -12,7 +12,7 @@ from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
-from hpc_llm.causes.verdict import Verdict, decide, is_of_shell, is_undone, of_errors_alone
+from hpc_llm.causes.verdict import Verdict, decide, is_of_shell, left_of, of_errors_alone
 from hpc_llm.text.blocks import Block
 
 NEAR_THE_END = 1 << 24
@@ -120,7 +120,9 @@ class LogFindings:
         found = signs_in(block.text) if len(self.found) < _MOST else []
         steps = list(life.steps(block.text)) if found else []
         for one in found:
-            one.steps_after = len(steps) - bisect_right(steps, one.position)
+            following = steps[bisect_right(steps, one.position) :]
+            one.steps_after = len(following)
+            one.advanced = life.advances(block.text, following, TRAINED_ON)
             one.file, one.line = self.file, block.line_number(one.position)
             one.clock = later.clock_before(block.text, one.position) if one.is_root else None
             one.position += block.offset
@@ -140,6 +142,7 @@ class LogFindings:
                 self.ended_at = self.firm_at = self.ended_line = None  # another run began
         for one in self.found:
             one.steps_after += steps
+            one.advanced += steps
         self.found = [one for one in self.found if not one.is_survived]
 
     def _note_end(self, block: Block) -> None:
@@ -173,10 +176,8 @@ def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:
     found = [
         one
         for log in logs
-        for one in log.found
-        if not is_undone(one, log.ended_at, ended)
-        and not is_of_another_job(one.text, job_of(log.file))
-        and not any(one is other for other in overcome)
+        for one in left_of(log.found, log.ended_at, ended)
+        if not is_of_another_job(one.text, job_of(log.file)) and not any(one is other for other in overcome)
     ]
     roots = {one.file for one in found if one.is_root}
     went_on = bool(roots) and all(log.went_on for log in logs if log.file in roots)

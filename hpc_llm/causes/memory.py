@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hpc_llm.causes.cause import Cause, Role, Sign, sign
+from hpc_llm.causes.cause import STARTED, Cause, Role, Sign, sign
 from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.schedulers import by_signal, lsf, openmpi_signal, pbs_status
+from hpc_llm.causes.summaries import is_of_a_summary, state
+from hpc_llm.causes.watchers import is_of_a_program
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import out_of_memory as words
 from hpc_llm.text.out_of_memory import SIZE, Words
@@ -22,7 +24,8 @@ _AMOUNTS = (
     rf"(?:[^\n]{{0,40}}?GPU (?P<gpu>\d+))?"
     rf"(?:[^\n]{{0,40}}?total capac(?:i?ty) of (?P<capacity>{SIZE}) of which (?P<free>{SIZE}) is free"
     rf"|; (?P<capacity_old>{SIZE}) total capacity; (?P<allocated_old>{SIZE}) already allocated"
-    rf"; (?P<free_old>{SIZE}) free; (?P<reserved_total>{SIZE}) reserved)?"
+    rf"; (?P<free_old>{SIZE}) free; (?:(?P<allowed_old>{SIZE}) allowed; )?(?P<reserved_total>{SIZE}) reserved)?"
+    rf"(?:\. (?P<allowed>{SIZE}) allowed;)?"
     rf"(?:[^\n]{{0,20}}?(?P<held>(?:(?:Including non-PyTorch memory, this process|Process \d+) has {SIZE} memory in use\. ?){{1,32}}))?"
     rf"(?:[^\n]{{0,200}}?(?P<allocated>{SIZE}) is allocated by PyTorch)?"
     rf"(?:[^\n]{{0,60}}?(?P<reserved>{SIZE}) is reserved by PyTorch but unallocated)?"
@@ -132,6 +135,8 @@ DEVICE_OOM = Cause(
         sign(
             ("from device:", "RESOURCE_EXHAUSTED: ", "OOM when allocating tensor"),
             r"failed to allocate (?P<asked>[\d.]+[KMGT]i?B?) \(\d+ bytes\) from device|RESOURCE_EXHAUSTED: Out of memory"
+            r"|RESOURCE_EXHAUSTED: [^\n]{0,120}\bRan out of memory in memory space hbm\b"
+            r"|RESOURCE_EXHAUSTED: Attempting to (?:allocate|reserve) [\d.]{1,12}[KMGT]i?B?\b[^\n]{0,160}HBM\d"
             r"|OOM when allocating tensor",
             confidence=0.9,
         ),
@@ -162,17 +167,6 @@ def _was_killed(text: bytes, position: int) -> bool:
     return _KILLED.search(text, max(0, position - _BEHIND), position + _BEHIND) is not None
 
 
-_WATCHES = re.compile(
-    rb"[^\n]{1,200}? Killed +(?:[({] ?)?(?:while|until|for|sleep|watch|tail|ping|inotifywait|(?:\S{1,80}/)?(?:nvidia-smi|rocm-smi|amd-smi|dcgmi|nvtop|h?top|vmstat|iostat|dstat|sar"
-    rb"|free|tensorboard))\b"
-)
-
-
-def _is_of_a_program(text: bytes, position: int) -> bool:
-    """Whether a shell does not say it of a loop or a tool that only watched: the script itself ends those, as with kill -9."""
-    return _WATCHES.match(text, text.rfind(b"\n", 0, position) + 1) is None
-
-
 HOST_OOM = Cause(
     id="host_oom",
     title="out of host memory",
@@ -189,11 +183,19 @@ HOST_OOM = Cause(
             confidence=0.98,
         ),
         sign(("TERM_MEMLIMIT", "TERM_SWAP"), lsf("MEMLIMIT|SWAP"), confidence=0.97),
-        sign("State: OUT_OF_MEMORY", r"^State: OUT_OF_MEMORY \(exit code \d+\)", confidence=0.95),  # seff
+        sign(
+            "OUT_OF_MEMORY",
+            state("OUT_OF_MEMORY|OUT_OF_ME\\+"),
+            where=is_of_a_summary,
+            confidence=0.95,
+            survived_after=STARTED,
+        ),
         sign("Exit_status", pbs_status("-2[67]"), confidence=0.85),
         # Grid Engine's log on the node, and those who keep containers.
         sign(
-            "exceeds job ", r"\bjob [\d.]+ exceeds job (?:master )?hard limit \"h_(?:vmem|rss|data)\"", confidence=0.97
+            ("exceeds job ", "exceeded hard limit "),
+            r"\bjob [\d.]+ (?:exceeds job (?:master )?|exceeded )hard limit \"h_(?:vmem|rss|data)\"",
+            confidence=0.97,
         ),
         sign(
             ("low on resource: memory", "OOMKilled", "gone over memory limit", "gone over cgroup memory limit"),
@@ -270,7 +272,7 @@ HOST_OOM = Cause(
         sign(
             (" Killed ", " Killed\n"),
             r"^[^\n\"]{1,160}: line \d+: +\d+ Killed(?: |$)",
-            where=_is_of_a_program,
+            where=is_of_a_program,
             precedence=42,
             confidence=0.6,
         ),

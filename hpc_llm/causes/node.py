@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.schedulers import by_signal, openmpi_signal, pbs_status
+from hpc_llm.causes.watchers import is_of_a_program
 
 
 def _named(name: str, number: int) -> str:
@@ -23,6 +26,21 @@ def _made_shared_memory(text: bytes, position: int) -> bool:
     return any(call in before for call in _SHARED_MEMORY)
 
 
+_NO_DISK = re.compile(
+    rb"NET/(?:OFI|IB|UCX)|\b(?:fi|ibv|cxil?|ucp|uct|efa)_\w|\b[Ll]ibfabric\b|\bRC: -\d|\bopen (?:CQ|EP|AV)\b"
+    rb"|\binotify|file watchers|/sys/fs/cgroup|\b(?:sem|shm|msg)get\b"
+    rb"|\bAPI\b|<Response|\bHTTP|\b(?:403|429)\b|[Qq]uota exceeded for |\b[Rr]ate limit|\bper (?:minute|day)\b"
+)
+"""The system has the same words for other things that are used up: queues of a network card, watches of files, control groups, and servers for theirs."""
+
+
+def _is_of_a_disk(text: bytes, position: int) -> bool:
+    """Whether the line at `position` does not speak of anything else that is used up."""
+    end = text.find(b"\n", position)
+    start = max(text.rfind(b"\n", 0, position) + 1, position - _QUOTED)
+    return _NO_DISK.search(text, start, min(end if end >= 0 else len(text), position + _QUOTED)) is None
+
+
 DISK_FULL = Cause(
     id="disk_full",
     title="no space left",
@@ -35,14 +53,18 @@ DISK_FULL = Cause(
     precedence=88,
     explains=frozenset(("python_exception", "collective_timeout", "cancelled", "package_missing")),
     signs=(
-        sign("No space left on device"),
-        sign(("isk quota exceeded", "uota exceeded"), r"[Dd]isk quota exceeded|\[Errno 122\]|[Qq]uota exceeded"),
+        sign("No space left on device", where=_is_of_a_disk),
+        sign(
+            ("isk quota exceeded", "uota exceeded"),
+            r"[Dd]isk quota exceeded|\[Errno 122\]|[Qq]uota exceeded",
+            where=_is_of_a_disk,
+        ),
         # What torch.save says of a file that ends too soon.
         sign(
             "unexpected pos ", r"enforce fail at inline_container[^\n]{0,40} unexpected pos \d+ vs \d+", confidence=0.85
         ),
         sign("failed writing file", r"PytorchStreamWriter failed writing file", confidence=0.8),
-        sign("No space left", r"ENOSPC|No space left", confidence=0.9),
+        sign("No space left", r"ENOSPC|No space left", where=_is_of_a_disk, confidence=0.9),
         sign("low on resource: ", r"The node was low on resource: ephemeral-storage", confidence=0.95),
         sign(
             "ot enough free disk space",
@@ -135,7 +157,7 @@ SEGFAULT = Cause(
     precedence=70,
     explains=frozenset(("collective_timeout",)),
     signs=(
-        sign("egmentation fault", r"^[^\n\"]{0,200}?\b[Ss]egmentation fault\b"),
+        sign("egmentation fault", r"^[^\n\"]{0,200}?\b[Ss]egmentation fault\b", where=is_of_a_program),
         sign(
             (
                 "exitcode: -11)",
@@ -180,6 +202,7 @@ SEGFAULT = Cause(
             # The word before it is in the language of the shell.
             r"|^[^\n\"]{0,200}\(core dumped\)(?:$| {2,}\S)|Signal 6 \(SIGABRT\)|died with <Signals\.SIGABRT: 6>"
             r"|^terminate called (?:after throwing an instance of|without an active exception|recursively)",
+            where=is_of_a_program,
             precedence=40,
             confidence=0.7,
         ),

@@ -6,6 +6,7 @@ from hpc_llm.causes.cause import Cause, Role, sign
 from hpc_llm.causes.frames import is_of_a_loader, is_of_a_request, is_of_a_spawned_child, only_infers
 from hpc_llm.causes.loggers import is_no_warning, opens_a_message
 from hpc_llm.causes.schedulers import flux
+from hpc_llm.causes.summaries import is_of_a_summary, state
 from hpc_llm.records.run import Outcome
 
 
@@ -66,6 +67,17 @@ PYTHON_EXCEPTION = Cause(
             precedence=68,
             confidence=0.9,
             remedy="unset NCCL_SOCKET_IFNAME, or name an interface that each node has: `srun ip -br addr`",
+        ),
+        sign(
+            "NET/OFI ",
+            r"NCCL WARN NET/OFI [^\n]{0,160}(?:RC: -28\b|No space left on device)",
+            precedence=68,
+            confidence=0.85,
+            remedy=(
+                "the network card, or what its driver gives a process, is used up (ENOSPC of libfabric), and no disk: fewer ranks a card, and one process group less\n"
+                "on Slingshot see the site's advice on FI_CXI_DEFAULT_CQ_SIZE and FI_CXI_RX_MATCH_MODE, and what an earlier job left on the node\n"
+                "if it happens with one node only, leave that node out: --sbatch exclude={node}"
+            ),
         ),
         sign(
             "busy or unavailable",
@@ -173,7 +185,9 @@ PYTHON_EXCEPTION = Cause(
             ") ***",
             r"(?:slurmstepd: error: |^[^\n\"']{0,60} error: )\*\*\* STEP \S{1,40}(?: ON \S{1,200})? FAILED \([^\n)]{1,80}\) \*\*\*",
             role=Role.CONFIRMATION,
+            ends_job=True,
         ),
+        sign("FAILED", state("FAILED"), where=is_of_a_summary, role=Role.CONFIRMATION, ends_job=True),
         sign(
             (
                 "MPI_ABORT was invoked",
@@ -186,11 +200,13 @@ PYTHON_EXCEPTION = Cause(
             r"^[^\n]{0,40}\bMPI_ABORT was invoked on rank \d|\bapplication called MPI_Abort\(|^(?:mpirun|mpiexec|prterun) (?:noticed that process rank|detected that one or more"
             r" processes|has exited due to process rank)|^Primary job +terminated normally, but \d+ process\w* returned",
             role=Role.CONFIRMATION,
+            ends_job=True,
         ),
         sign(
             ("job.exception ", "flux-job: task(s) "),
             flux("exec") + r"|^flux-job: task\(s\) (?!Terminated)\w",
             role=Role.CONFIRMATION,
+            ends_job=True,
         ),
         sign(
             (
@@ -204,12 +220,18 @@ PYTHON_EXCEPTION = Cause(
             r"|ray\.exceptions\.(?:WorkerCrashed|ActorDied|RayActor)Error: ",
             role=Role.CONFIRMATION,
         ),
-        sign("ChildFailedError", role=Role.CONFIRMATION),
-        sign("exits with return code = ", r"exits with return code = -?\d+", role=Role.CONFIRMATION),
+        sign("ChildFailedError", role=Role.CONFIRMATION, ends_job=True),
+        sign(
+            "exits with return code = ",
+            r"exits with return code = (?!0\b)-?\d+",
+            role=Role.CONFIRMATION,
+            ends_job=True,
+        ),
         sign(
             "Exited with exit code",
             r"^[^\n]{0,12}srun: error: [^\n]{1,120}: Exited with exit code \d+",
             role=Role.CONFIRMATION,
+            ends_job=True,
         ),
     ),
 )

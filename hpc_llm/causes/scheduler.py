@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes.cause import Cause, Role, sign
+from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 from hpc_llm.causes.schedulers import (
     AT,
     FLUX_LITERALS,
@@ -14,6 +14,7 @@ from hpc_llm.causes.schedulers import (
     openmpi_signal,
     pbs_status,
 )
+from hpc_llm.causes.summaries import is_of_a_summary, state
 from hpc_llm.records.run import Outcome
 
 WALLTIME = Cause(
@@ -36,7 +37,13 @@ WALLTIME = Cause(
             ("exceeded its walltime limit", "exceeded wallclock limit", "exceeded hard wallclock time"),
             r"^Job exceeded its walltime limit|\bMOAB_INFO: +job exceeded wallclock limit|\bjob [\d.]+ exceeded hard wallclock time",
         ),
-        sign("State: TIMEOUT", r"^State: TIMEOUT \(exit code \d+\)", confidence=0.95),  # seff
+        sign(
+            ("TIMEOUT", "DEADLINE"),
+            state("TIMEOUT|DEADLINE"),
+            where=is_of_a_summary,
+            confidence=0.95,
+            survived_after=STARTED,
+        ),
         sign("Exit_status", pbs_status("-2[89]"), confidence=0.85),
         sign(("TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE"), lsf("RUNLIMIT|CPULIMIT|DEADLINE"), confidence=0.99),
         sign("timed-out and not checkpointable", confidence=0.9),
@@ -60,6 +67,13 @@ PREEMPTED = Cause(
             confidence=0.99,
         ),
         sign("TERM_PREEMPT", lsf("PREEMPT"), confidence=0.97),
+        sign(
+            "PREEMPTED",
+            state("PREEMPTED"),
+            where=is_of_a_summary,
+            confidence=0.95,
+            survived_after=STARTED,
+        ),
         sign(FLUX_LITERALS, flux("preempt"), confidence=0.97),
     ),
 )
@@ -83,6 +97,13 @@ CANCELLED = Cause(
             confidence=0.97,
         ),
         sign(FLUX_LITERALS, flux("cancel"), confidence=0.97),
+        sign(
+            "CANCELLED",
+            state("CANCELLED"),
+            where=is_of_a_summary,
+            confidence=0.95,
+            survived_after=STARTED,
+        ),
         sign("Job deleted at request of ", r"(?:^|;)Job deleted at request of \S", confidence=0.9),
         # Slurm does so for a preemption, for a failed node and when somebody asks for it: alone it says none of these.
         sign(
@@ -207,6 +228,13 @@ NODE_FAIL = Cause(
             confidence=0.85,
         ),
         sign("TERM_ZOMBIE", lsf("ZOMBIE"), confidence=0.9),
+        sign(
+            ("NODE_FAIL", "BOOT_FAIL"),
+            state("NODE_FAIL|BOOT_FAIL"),
+            where=is_of_a_summary,
+            confidence=0.95,
+            survived_after=STARTED,
+        ),
         sign(FLUX_LITERALS, f"(?:{flux('node-failure')})(?:[^\\n]{{0,80}}? on (?P<node>[\\w.-]+))?", confidence=0.97),
         # Ray's word on a node of its own cluster.
         sign(

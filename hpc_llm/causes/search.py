@@ -16,8 +16,9 @@ from itertools import islice
 from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.cause import Cause, Role, Sign
 from hpc_llm.causes.endings import ends_a_process
-from hpc_llm.causes.frames import engine_of_inference, is_of_a_request
+from hpc_llm.causes.frames import engine_of_inference, evaluates, is_of_a_request
 from hpc_llm.causes.program import PYTHON_EXCEPTION
+from hpc_llm.causes.recovered import of_what_goes_on
 from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.causes.tracebacks import PER_LINE, exceptions_in
@@ -44,6 +45,7 @@ LOUD = (
 _RANK = re.compile(
     rb"[ \t]{0,80}(?:(?:[\w.-]{1,60}: ?)?\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
 )
+_OF_TORCH = re.compile(rb"\[rank(\d{1,5})\]:")
 _RAISE = re.compile(rb"\braise [A-Za-z_.]+\(")
 _RIGHT_BEFORE, _BEFORE = 600, 8192
 _PER_SIGN = 512
@@ -69,6 +71,8 @@ class Found:
     """Unix time where the record has one; what happened first is the root."""
     steps_after: int = 0
     """Training steps that followed."""
+    advanced: int = 0
+    """The same, with what several ranks print of one step counted once."""
     clock: datetime | None = None
     """What the program's clock showed there."""
     reason: str | None = None
@@ -150,10 +154,13 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     and not is_quoted(text, match.start(), match.end())
                     and not is_of_a_sample(text, match.start())
                 ):
-                    yield match.start(), cause, one, _details(match) | _engine(cause, text, match.start())
+                    details = _details(match) | _engine(cause, text, match.start())
+                    yield match.start(), cause, of_what_goes_on(cause.id, one, text, match.start()), details
     for position, name, message in exceptions_in(text):
         if not is_of_a_request(text, position):
-            yield position, PYTHON_EXCEPTION, EXCEPTION, {"exception": name, "message": message}
+            details = {"exception": name, "message": message}
+            cause, one = PYTHON_EXCEPTION, EXCEPTION
+            yield position, cause, of_what_goes_on(cause.id, one, text, position), details
 
 
 def _spread(pattern: re.Pattern[bytes], text: bytes) -> Iterator[re.Match[bytes]]:
@@ -175,8 +182,12 @@ _OF_ENGINES = frozenset(("device_oom", "host_oom"))
 
 
 def _engine(cause: Cause, text: bytes, position: int) -> dict[str, str]:
-    engine = engine_of_inference(text, position) if cause.id in _OF_ENGINES else None
-    return {"engine": engine} if engine is not None else {}
+    if cause.id not in _OF_ENGINES:
+        return {}
+    engine = engine_of_inference(text, position)
+    if engine is not None:
+        return {"engine": engine}
+    return {"phase": "evaluation"} if evaluates(text, position) else {}
 
 
 def _is_source(text: bytes, position: int) -> bool:
@@ -212,15 +223,23 @@ def _found(text: bytes, start: int, position: int, cause: Cause, one: Sign, deta
     end = text.find(b"\n", position)
     line = text[start : end if end >= 0 else len(text)]
     shown_from = max(0, position - start - SHOWN // 2) if len(line) > SHOWN and OURS.encode() not in line else 0
-    rank = details.get("rank")
     return Found(
         cause=cause,
         sign=one,
         text=_part(line, shown_from),
         position=position,
-        rank=int(rank) if rank else rank_of(line),
+        rank=_rank(line, line[: position - start], details),
         details=details,
     )
+
+
+def _rank(line: bytes, before: bytes, details: Mapping[str, str]) -> int | None:
+    """The rank that says it: of the job where torch writes it before a message of a process group, which counts its own ranks."""
+    in_group, torchs = details.get("rank_in_group"), _OF_TORCH.findall(before)
+    if in_group is not None and torchs:
+        return int(torchs[-1])
+    rank = details.get("rank") or in_group
+    return int(rank) if rank else rank_of(line)
 
 
 def _part(line: bytes, begin: int) -> str:

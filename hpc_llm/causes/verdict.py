@@ -9,31 +9,35 @@ from dataclasses import dataclass, replace
 
 from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import STARTED, Cause, Role
+from hpc_llm.causes.outlived import (
+    BY_FIGURES,
+    EXPLICIT,
+    NO_ERROR,
+    PASSED_ON,
+    SPEAKS_OF_OTHERS,
+    TAKEN_DOWN,
+    WAITS,
+    is_schedulers,
+    without_outlived,
+)
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.search import CUT, Found, without_rank
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.secrecy import redacted
 
-TAKEN_DOWN = frozenset(("walltime", "preempted", "cancelled"))
-"""The scheduler ended the job: what the ranks say afterwards follows from it."""
 _AFTER_ALL = frozenset(("host_oom", "gpu_hardware", "node_fail"))
 """Slurm and the kernel report these late."""
 # Python underlines the failing part of a line; ranks that write at once mix these lines with others.
 _CARETS = re.compile(r"\^{2,}|^[\s^]+")
 REASON_LENGTH = 200
 """Characters of the reason in a table."""
-_WAITS = frozenset(("collective_timeout", "unreachable"))
 _FAILS_FIRST = frozenset(("python_exception", "segfault"))
 """A rank that ends so leaves the others waiting."""
-_SPEAKS_OF_OTHERS = re.compile(
-    r"Dist(?:Backend|Network|Store)?Error|NCCL|nccl|c10d|[Gg]loo|Process ?[Gg]roup|[Ss]ocket|[Tt]imed? ?out|monitoredBarrier|[Cc]ollective|[Cc]onnection|Connect|route to host|\bssh\b"
-)
-"""An exception that may be the waiting itself."""
-_PASSED_ON = re.compile(r"CalledProcessError|ChildFailedError|ProcessRaisedException|SystemExit")
-"""An exception by which a launcher says that its program failed."""
 SURE = 0.65
 """A sign that is less sure of its cause says that the run failed, and no more."""
 _TASK_FAILED = re.compile(r"srun: error: \S+: tasks? [\d,-]+: (?!Terminated|Exited with exit code 143$)")
+_TOLD_TO_END = re.compile(r"\b[Ee]xit(?:ed with exit)? code (?:129|130|143)\b|return code = -(?:1|2|15)\b")
+"""What ended of a signal by which others end it."""
 KILLED = (
     "a process was killed (SIGKILL), and nothing says by whom: most often the system does it because memory ran out"
 )
@@ -46,13 +50,6 @@ _AGREEMENT = 0.02
 _RIVAL = 0.1
 _COMPLAINTS = frozenset(("module_missing", "conda_not_initialised"))
 """What a shell says of modules and environments, and goes on."""
-_NO_ERROR = re.compile(r"\b[A-Z]\w{0,40}Warning: |(?<!NCCL )\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b|: retry: ")
-"""A line that calls itself a warning, an information or a further try."""
-_BY_FIGURES = frozenset(("nan_loss", "loss_scale_collapse"))
-"""What figures show, and no message."""
-_ENDED_BY_SCHEDULER = frozenset(("walltime", "preempted", "node_fail", "host_oom"))
-_EXPLICIT = 0.9
-"""So sure are the scheduler's own words."""
 _ERRORS = re.compile(r"(?:\.err|\.e\d+|(?:^|/)stderr(?:\.log|\.txt)?)(?:\.(?:gz|xz|zst|bz2))?$")
 """Names of a job's standard error."""
 _OPEN = 0.6
@@ -130,10 +127,11 @@ def _short(reason: str) -> str:
 
 def decide(found: Sequence[Found], completed: bool) -> Verdict:
     """The verdict on one job; `completed` if training came to its end and nothing was found that undoes it."""
-    found = _without_stopped(found)
+    found = without_outlived(_without_stopped(found))
     roots = _without_explained(_without_aftermath(_without_complaints([f for f in found if f.is_root])))
     if not roots:
-        return Verdict(NONE, 0.95, None, ()) if completed else _nothing(found)
+        failed = [f for f in found if f.sign.ends_job] if completed else found
+        return Verdict(NONE, 0.95, None, ()) if completed and not failed else _nothing(failed)
     root = max(roots, key=lambda f: (f.precedence, -f.time, -f.position))
     root = first_of(root, roots)
     return Verdict(root.cause, _confidence(root, roots, found), root, _chain(root, found))
@@ -154,6 +152,20 @@ def is_undone(one: Found, ended_at: int | None, completed: bool) -> bool:
         return True
     late = one.cause.id in TAKEN_DOWN or one.sign.role is not Role.ROOT or one.sign.at_any_time
     return completed and late
+
+
+def left_of(found: Sequence[Found], ended_at: int | None, completed: bool) -> list[Found]:
+    """What was found in one text without what its end undoes; that the job failed after its end is left, unless it was taken down."""
+    is_taken_down = any(f.is_root and f.cause.id in TAKEN_DOWN for f in found)
+    return [
+        f for f in found if not is_undone(f, ended_at, completed) or (not is_taken_down and _fails_after(f, ended_at))
+    ]
+
+
+def _fails_after(one: Found, ended_at: int | None) -> bool:
+    """Whether it says so of the time behind the end of training; `ended_at` is None where that is known from elsewhere."""
+    is_behind = one.position > ended_at if ended_at is not None else one.steps_after == 0
+    return one.sign.ends_job and is_behind and not _TOLD_TO_END.search(one.text)
 
 
 def first_of(root: Found, found: Iterable[Found]) -> Found:
@@ -205,7 +217,7 @@ def _without_complaints(roots: list[Found]) -> list[Found]:
     It says by itself what ended it: a limit, a node, a preemption, memory. A job that nothing but a person or srun ended may
     have failed before; but its script went on after a module that did not load, or there would have been no job to end.
     """
-    said = [f for f in roots if _is_schedulers(f)]
+    said = [f for f in roots if is_schedulers(f)]
     went_on = [f for f in roots if f.cause.id == "cancelled" and "*** JOB " in f.text]
     return [
         f
@@ -217,7 +229,7 @@ def _without_complaints(roots: list[Found]) -> list[Found]:
 
 def _is_complaint(one: Found) -> bool:
     """Whether it is one of those messages with which a program or a shell goes on."""
-    if one.position >= 0 and _NO_ERROR.search(one.text) and one.cause.id not in _BY_FIGURES and not _is_schedulers(one):
+    if one.position >= 0 and NO_ERROR.search(one.text) and one.cause.id not in BY_FIGURES and not is_schedulers(one):
         return True
     return is_of_shell(one)
 
@@ -226,10 +238,6 @@ def is_of_shell(one: Found) -> bool:
     """Whether a shell or its module system says it of what comes before the program, and goes on unless it is told to end."""
     is_meant = one.cause.id in _COMPLAINTS or "command not found" in one.text
     return is_meant and one.position >= 0 and one.sign.survived_after == STARTED
-
-
-def _is_schedulers(one: Found) -> bool:
-    return one.cause.id in _ENDED_BY_SCHEDULER and one.sign.confidence >= _EXPLICIT
 
 
 def _is_later(one: Found, complaint: Found) -> bool:
@@ -270,22 +278,22 @@ def _without_overcome(roots: list[Found]) -> list[Found]:
         if f.cause.id == "python_exception"
         and f.precedence >= _firm(f.cause)
         and f.position > missed.get(f.file, f.position)
-        and not _SPEAKS_OF_OTHERS.search(f.text)
-        and not _PASSED_ON.search(f.text)
+        and not SPEAKS_OF_OTHERS.search(f.text)
+        and not PASSED_ON.search(f.text)
     }
     return [f for f in roots if f.cause.id != "unreachable" or f.file not in overcome]
 
 
 def _without_waiting(roots: list[Found]) -> list[Found]:
     """Leave out that ranks missed one that had failed in their sight: before they missed it, and without a step since."""
-    waits = [f for f in roots if f.cause.id in _WAITS]
+    waits = [f for f in roots if f.cause.id in WAITS]
     first: dict[str, Found] = {}
     for one in sorted(waits, key=lambda f: f.position):
         first.setdefault(one.file, one)
     failed = any(
         f.cause.id in _FAILS_FIRST
         and f.precedence >= _firm(f.cause)
-        and not _SPEAKS_OF_OTHERS.search(f.text)
+        and not SPEAKS_OF_OTHERS.search(f.text)
         and _is_before(f, first)
         for f in roots
     )
@@ -297,7 +305,7 @@ def _without_late_signal(roots: list[Found]) -> list[Found]:
     down in any way. What names a bus error in words stays."""
     first: dict[str, Found] = {}
     signals = [f for f in roots if f.cause.id == "bus_error"]
-    if any(f.sign.confidence > _EXPLICIT for f in signals):
+    if any(f.sign.confidence > EXPLICIT for f in signals):
         return roots
     for one in sorted(signals, key=lambda f: f.position):
         first.setdefault(one.file, one)
@@ -306,8 +314,8 @@ def _without_late_signal(roots: list[Found]) -> list[Found]:
         for f in roots
         if f.cause.id == "python_exception"
         and f.precedence >= _firm(f.cause)
-        and not _SPEAKS_OF_OTHERS.search(f.text)
-        and not _PASSED_ON.search(f.text)
+        and not SPEAKS_OF_OTHERS.search(f.text)
+        and not PASSED_ON.search(f.text)
         and f.file in first
         and _is_before(f, first)
     }

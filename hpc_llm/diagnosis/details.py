@@ -118,14 +118,14 @@ def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Foun
     elif late is not None:
         facts["silent_rank"] = late
         sentence += f"Rank {late} is behind, at number {min(behind.values())}; others are at {max(behind.values())}."
+    elif behind and _are_of_groups(waits):
+        facts.pop("rank", None)
+        sentence += "Ranks of several process groups waited, and each group counts its own: which ranks of the job they are is not said."
     elif behind:
         facts["waiting_ranks"] = ",".join(map(str, sorted(behind)))
-        who = (
-            f"Ranks {facts['waiting_ranks'].replace(',', ', ')}"
-            if len(behind) > 1
-            else f"Rank {facts['waiting_ranks']}"
-        )
-        sentence += f"{who} waited; look at the ranks that do not say so."
+        who = f"Rank{'s' * (len(behind) > 1)} {facts['waiting_ranks'].replace(',', ', ')}"
+        others = "the ranks of their process group" if any(map(_is_of_a_part, waits)) else "the ranks"
+        sentence += f"{who} waited; look at {others} that do not say so."
     reported = next((f.details["reported_by"] for f in waits if f.details and "reported_by" in f.details), None)
     if reported is not None and not sentence:
         facts["reported_by"] = reported
@@ -151,8 +151,26 @@ def _waited_at(waits: Sequence[Found]) -> tuple[dict[int, int], bool]:
         len({(rank, number) for rank, number, _ in said}) == len({rank for rank, _, _ in said})
         and len({group for _, _, group in said}) == 1
         and max(numbers) - min(numbers) <= _MOST_AHEAD
+        and not any(_is_of_a_part(f) and "group" not in (f.details or {}) for f in waits)
     )
     return {rank: number for rank, number, _ in said}, of_one_group
+
+
+def _is_of_a_part(wait: Found) -> bool:
+    """Whether it is said of a process group that is not all of the job: the group counts the rank in another way, or has another name."""
+    said = wait.details or {}
+    is_other = "rank_in_group" in said and wait.rank is not None and int(said["rank_in_group"]) != wait.rank
+    return is_other or ("group" in said and "default" not in said["group"])
+
+
+def _are_of_groups(waits: Sequence[Found]) -> bool:
+    """Whether ranks are known by their places in several groups alone: one of them waited at more than one number, without a name of its own."""
+    said = {(f.rank, f.details["seq"]) for f in waits if f.details and "seq" in f.details and _is_in_group_alone(f)}
+    return len(said) > len({rank for rank, _ in said})
+
+
+def _is_in_group_alone(wait: Found) -> bool:
+    return "rank_in_group" in (wait.details or {}) and f"[rank{wait.rank}]:" not in wait.text
 
 
 def _setting(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:

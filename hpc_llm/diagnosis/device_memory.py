@@ -16,6 +16,8 @@ _UNUSED = 0.02
 """A process that has less of the GPU cannot be what filled it."""
 _CONTEXT, _LEAST_LEFT_OVER = 1 << 30, 1 << 30
 """What the driver and the libraries take in a process beside torch's own, about; and so much more cannot be theirs."""
+_CLEARLY, _RACE = 1.25, 1 << 28
+"""The driver rounds up what it is asked for, and what is free is read a moment later: so much more, and 256 MiB, is neither."""
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _BEFORE_IT = "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128"
 """What torch before 2.1 has, which does not start with an option that it does not know."""
@@ -70,6 +72,28 @@ def is_filled_by_others(facts: Mapping[str, Any]) -> bool:
     return capacity is not None and others > (capacity - (size_bytes(facts.get("free")) or 0.0)) / 2
 
 
+def is_refused(facts: Mapping[str, Any]) -> bool:
+    """Whether clearly more was free than was asked for: the GPU was not full, and something else than that refused it."""
+    asked, free = size_bytes(facts.get("asked")), size_bytes(facts.get("free"))
+    return asked is not None and free is not None and free > asked * _CLEARLY + _RACE
+
+
+def who_refuses(facts: Mapping[str, Any]) -> list[str]:
+    """Where to look for what refuses memory that is free."""
+    if facts.get("allowed"):
+        return [
+            f"the program limits itself to {facts['allowed']} of the GPU: raise or leave out what sets it "
+            "(torch.cuda.set_per_process_memory_fraction, or per_process_memory_fraction of PYTORCH_CUDA_ALLOC_CONF)"
+        ]
+    return [
+        "see `nvidia-smi` or `rocm-smi` on the node while it starts: another process may have held the rest for a moment, and a MIG slice "
+        "or a virtual GPU gives less than it shows",
+        "look for a limit of the process: torch.cuda.set_per_process_memory_fraction in the program, `ulimit -v` and the memory of the "
+        "job or container on the host",
+        "on Windows: let the system manage the page file, or make it larger; in WSL raise memory= in .wslconfig",
+    ]
+
+
 def is_in_pieces(facts: Mapping[str, Any]) -> bool:
     """Whether more was reserved and unused than was asked for: it lay in pieces that were too small."""
     asked, reserved = size_bytes(facts.get("asked")), size_bytes(facts.get("reserved"))
@@ -94,10 +118,11 @@ def who_else() -> list[str]:
 
 def elsewhere(facts: Mapping[str, Any]) -> list[str]:
     """What the amounts say of a run of which no plan is known; nothing where they say nothing of their own."""
-    lines = who_else() if is_shared(facts) else []
+    refused = is_refused(facts)
+    lines = who_else() if is_shared(facts) and not refused else []
     if is_in_pieces(facts):
         lines.append(
             f"export {against_pieces(facts)}  (where it is not set: {facts['reserved']} were reserved and unused, "
             f"in pieces smaller than the {facts['asked']} that were asked for)"
         )
-    return lines
+    return [*lines, *who_refuses(facts)] if refused else lines

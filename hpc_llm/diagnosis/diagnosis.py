@@ -11,13 +11,14 @@ from hpc_llm.causes import life
 from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, PAGE_LOCKED_REMEDY, SHARE_REMEDY
+from hpc_llm.causes.outlived import TAKEN_DOWN
 from hpc_llm.causes.program import NONE, OF_A_CHILD
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
-from hpc_llm.diagnosis.device_memory import is_filled_by_others
+from hpc_llm.diagnosis.device_memory import is_filled_by_others, is_refused
 from hpc_llm.diagnosis.elsewhere import in_other_words
 from hpc_llm.diagnosis.environment import of_the_job
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
@@ -38,6 +39,10 @@ _LIMIT_REACHED = (
 )
 _OF_AN_ENGINE = "The GPU's memory ran out: the model's weights and the cache of what it has read do not fit into the part that the program may use."
 _HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
+_NOT_FULL = (
+    "The GPU's memory was asked for and refused, though by these figures clearly more of it was free: the model does not fill it, and "
+    "something else is in the way."
+)
 _SIGNALLED_EARLY = "The signal that the job had asked for told it that its time limit was near, and ended it while there was time to save."
 _ENDED_BY_SIGNAL = (
     "The program was told to end by a signal, and nothing here says by whom: a time limit, a preemption, a person or a "
@@ -187,6 +192,8 @@ def explained(
 def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
     if verdict.cause.id == "walltime" and "signalled_after_s" in details:
         return _SIGNALLED_EARLY
+    if verdict.cause.id == "device_oom" and is_refused(details):
+        return _NOT_FULL
     if verdict.cause.id == "device_oom" and is_filled_by_others(details):
         return _HELD_BY_OTHERS
     if verdict.cause.id == "device_oom" and not verdict.is_guess and (details.get("engine") or _is_of_engine(verdict)):
@@ -291,12 +298,17 @@ def _without_root(
 
 def _silence(logs: Sequence[LogFindings], found: Sequence[Found], ended: bool) -> str:
     """What can be said where no cause is recognised."""
-    if ended or not logs:
+    if ended:
+        late = (one for log in logs for one in log.found if one.is_root and one.cause.id in TAKEN_DOWN)
+        return next((f"Training had come to its end before the job was ended ({one.text})." for one in late), "")
+    if not logs:
         return ""
     if all(log.is_empty for log in logs):
         return "The output is empty."
     if any(log.went_on for log in logs):
         return "What the evidence shows did not end it: the program wrote on for long, and came to an end in order."
+    if any(log.ended_at is not None for log in logs) and any(one.sign.ends_job for one in found):
+        return "Training had come to its end, and then the job failed: look at what it did next, such as saving, merging or another stage."
     cascades = [one.sign.source for one in found if one.sign.role is Role.CASCADE]
     if cascades and all(source == OF_A_CHILD.source for source in cascades):
         return "The process that had started this one ended, and left no word here."

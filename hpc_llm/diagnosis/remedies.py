@@ -12,8 +12,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpc_llm.diagnosis.case import Case, takes_options
-from hpc_llm.diagnosis.device_memory import against_pieces, elsewhere, is_filled_by_others, is_in_pieces, is_shared
-from hpc_llm.diagnosis.elsewhere import in_general, where_it_infers
+from hpc_llm.diagnosis.device_memory import (
+    against_pieces,
+    elsewhere,
+    is_filled_by_others,
+    is_in_pieces,
+    is_refused,
+    is_shared,
+    who_refuses,
+)
+from hpc_llm.diagnosis.elsewhere import WHERE_IT_EVALUATES, in_general, where_it_infers
 from hpc_llm.diagnosis.exceptions import python_exception
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
@@ -26,6 +34,7 @@ from hpc_llm.planning.method import letters_of
 from hpc_llm.planning.recipe import frozen_by, learning_rate
 from hpc_llm.planning.settings import parse_value
 from hpc_llm.records.metrics import has_bf16
+from hpc_llm.text.secrecy import redacted
 
 
 def device_oom(case: Case) -> list[str]:
@@ -36,6 +45,8 @@ def device_oom(case: Case) -> list[str]:
     is_expandable = any("expandable_segments:True" in own.get(name, "") for name in settings)
     if is_in_pieces(facts) and not is_expandable:
         lines.append(f"--set env.{against_pieces(facts)}  (more was reserved and unused than was asked for)")
+    if is_refused(facts):
+        return [*lines, *who_refuses(facts)]
     if not is_shared(facts):
         return [*lines, *_steps_down(case)]
     lines += [_not_alone(plan), _SEE_WHOSE]
@@ -212,6 +223,10 @@ BY_PLAN: dict[str, Callable[[Case], list[str]]] = {
 def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
     """What the amounts say first, then what helps in general, unless others filled the GPU."""
     lines = elsewhere(facts)
+    if is_refused(facts):
+        return lines
+    if facts.get("phase") == "evaluation" and not (lines and is_filled_by_others(facts)):
+        return [*lines, *WHERE_IT_EVALUATES.splitlines()]
     if facts.get("engine") and not (lines and is_filled_by_others(facts)):
         return [*lines, *(where_it_infers("device_oom") or "").splitlines()]
     return lines if not lines or is_filled_by_others(facts) else [*lines, *in_general("device_oom")]
@@ -275,13 +290,15 @@ def _value(values: Any, path: str) -> Any:
     return values
 
 
+_PLACE = re.compile(r"\{([a-z]\w{0,20})\}")
+"""Where in a remedy a fact stands."""
+
+
 def filled(remedy: str, facts: Mapping[str, Any]) -> str:
     """The remedy with the facts in its places; a line whose fact is not known is left out, unless it is the only one."""
-    package = str(facts.get("package") or "").split(".")[0]  # of a submodule, what brings it
-    env = str(facts.get("env") or "")
-    known = {"{node}": str(facts.get("node") or ""), "{package}": package, "{env}": env and shlex.quote(env)}
-    lines = [line for line in remedy.splitlines() if all(known[place] for place in known if place in line)]
-    text = "\n".join(lines or remedy.splitlines())
-    for place, value in known.items():
-        text = text.replace(place, value or place.strip("{}").upper())
-    return text
+    known = {name: redacted(str(value)) for name, value in facts.items() if value} | {
+        "package": str(facts.get("package") or "").split(".")[0],  # of a submodule, what brings it
+        "env": shlex.quote(str(facts["env"])) if facts.get("env") else "",
+    }
+    lines = [line for line in remedy.splitlines() if all(map(known.get, _PLACE.findall(line)))]
+    return _PLACE.sub(lambda place: known.get(place[1]) or place[1].upper(), "\n".join(lines) or remedy)

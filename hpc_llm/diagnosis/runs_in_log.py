@@ -11,12 +11,14 @@ from itertools import chain
 from typing import IO
 
 from hpc_llm.causes.log import LogFindings, verdict_on
+from hpc_llm.causes.memory import DEVICE_OOM
 from hpc_llm.causes.numerics import NAN_LOSS
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import CUT, SHOWN, Found
 from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
 from hpc_llm.diagnosis.elsewhere import where_it_infers
+from hpc_llm.diagnosis.stated import without_what_is_taken
 from hpc_llm.parsing.read import Reading, parse_stream
 from hpc_llm.parsing.registry import document_formats
 from hpc_llm.parsing.rows import INFER, Row
@@ -58,7 +60,7 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
         return replace(conclude(log.file, [log], *last), several=_TOO_MANY.format(count) if is_whole else _TOO_LARGE)
     verdicts = reading.verdicts
     if verdicts is None or (not verdicts and verdict.cause is not NONE):
-        return conclude(log.file, [log], verdict, found)
+        return _with_what_is_left(conclude(log.file, [log], verdict, found), again)
     if not verdicts:
         return conclude(log.file, [log], decide([], completed=False), [])
     if len(verdicts) == 1:
@@ -66,7 +68,7 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
         if verdict.cause is NAN_LOSS or (verdict.root is not None and verdict.root.line is None):
             with again() as file:
                 verdict, found = _first_of(log.file, verdicts, open_blocks(file, log.file)) or (verdict, found)
-        return _in_words_of(conclude(log.file, [log], verdict, found), reading.rows[0])
+        return _with_what_is_left(_in_words_of(conclude(log.file, [log], verdict, found), reading.rows[0]), again)
     with again() as file:
         lines = _lines(verdicts, open_blocks(file, log.file))
     placed = [_placed(log.file, one, line) for one, line in zip(verdicts, lines, strict=True)]
@@ -147,6 +149,15 @@ def _in_words_of(made: Diagnosis, row: Row) -> Diagnosis:
     if made.cause is NONE and row.eval_loss is not None and not math.isfinite(row.eval_loss):
         made = replace(made, summary=NO_NUMBER)
     return _without_its_precision(made, row)
+
+
+def _with_what_is_left(made: Diagnosis, again: Callable[[], IO[bytes]]) -> Diagnosis:
+    """With what the log, which is of one run, does not show to be taken already; its settings stand at its beginning."""
+    if made.cause is not DEVICE_OOM:
+        return made
+    with again() as file:
+        text = sources.head(sources.reads(file, made.source), END)
+    return replace(made, remedy=without_what_is_taken(made.remedy, text))
 
 
 def _of_last(

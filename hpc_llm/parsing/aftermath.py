@@ -38,7 +38,7 @@ class Aftermath:
     @staticmethod
     def of(match: re.Match[bytes]) -> Aftermath:
         """What begins behind the scheduler's line."""
-        return Aftermath(match["job"].decode(), next(_times(match[0]), None))
+        return Aftermath(match["job"].decode("utf-8", "replace"), next(_times(match[0]), None))
 
     def look(self, text: bytes) -> None:
         """Some more of it."""

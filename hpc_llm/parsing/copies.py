@@ -6,16 +6,18 @@ back to the very first step, and prints each step as often as the one before did
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hpc_llm.parsing.matches import Hit, stream_of
+from hpc_llm.parsing.matches import Hit, line_at, stream_of
 from hpc_llm.parsing.rules import Kind, Rule, Value
 from hpc_llm.parsing.run import LogRun
 
-_AHEAD = 256
-"""Lines in which the prefix of a rank is looked for."""
+_RANKS = re.compile(rb"\d{1,5}")
+_LOOKED_AT = 64
+"""So many of the next matches tell whether lines with the prefix of before come again."""
 
 
 @dataclass
@@ -61,6 +63,32 @@ class Copies:
         run.add_to_step({name: value for name, value in values.items() if name != "step"})
         return True
 
+    @staticmethod
+    def repeats_line(found: Hit, chunk: bytes) -> bool:
+        """Whether the line right above is the same, as where two ranks print it, or two outputs go into one file."""
+        line = chunk.rfind(b"\n", 0, found.start) + 1
+        if not line:
+            return False
+        above, this = line_at(chunk, line - 1), line_at(chunk, found.start)
+        return _without_label(above, chunk, line - 1) == _without_label(this, chunk, found.start) != b""
+
+    def is_of_another(self, run: LogRun, number: float | None, found: Hit, chunk: bytes) -> bool:
+        """Whether the line is of another rank than those that are counted, by the prefix that stands before it.
+
+        Where a line was written behind an unfinished one, or the launcher's labels begin or end, the same rank goes on with a prefix
+        that it had not, or without the one that it had.
+        """
+        stream = stream_of(chunk, found.start)
+        if run.stream is None or stream == run.stream:
+            return False
+        if number is None or run.last is None or number <= run.last or not _may_be_one(stream, run.stream):
+            return True
+        coming = self.hits[self.place + 1 : self.place + 1 + _LOOKED_AT]
+        if any(hit.is_step and stream_of(chunk, hit.start) == run.stream for hit in coming):
+            return True
+        run.stream = stream
+        return False
+
     def begin_anew(self, run: LogRun, number: float, rule: Rule | None) -> bool:
         """Whether the line, of a step that the run has already, is the first one of another run."""
         if number != run.first or number == run.last:
@@ -70,23 +98,23 @@ class Copies:
             return len(numbers) > 1 and numbers[1] == number
         return all(other > one or (other == run.first and other < one) for one, other in pairwise(numbers))
 
-    def stream_of_run(self, run: LogRun, number: float | None, chunk: bytes) -> bytes | None:
-        """Under which prefix the run's steps stand from here on: that of before, or of this line, the next step of the run.
-
-        The line of a step may be glued to an unfinished bar, stand behind a mark of the encoding, or be the last one before a
-        launcher writes its lines otherwise. Then none of those that come has the prefix of before.
-        """
-        if run.stream is None or number is None or run.last is None or number <= run.last or not self.hits:
-            return run.stream
-        here = stream_of(chunk, self.hits[self.place].start)
-        coming = [stream_of(chunk, one.start) for one in self.hits[self.place + 1 :][:_AHEAD] if one.is_step]
-        if here == run.stream or run.stream in coming:
-            return run.stream
-        return here if run.lines <= 1 or here in coming else run.stream
-
     def _coming(self, rule: Rule | None) -> Iterator[float]:
         """The numbers of the step lines behind it, up to where a program begins."""
         yield from _numbers(self.hits[self.place + 1 :], rule)
+
+
+def _without_label(line: bytes, chunk: bytes, position: int) -> bytes:
+    return line.strip().removeprefix(stream_of(chunk, position)).strip()
+
+
+def _may_be_one(stream: bytes, other: bytes) -> bool:
+    """Whether two prefixes may be of one rank: one is none, or both end with the same number.
+
+    >>> _may_be_one(b"", b"0:"), _may_be_one(b"[rank0]:", b"0:"), _may_be_one(b"[rank1]:", b"[rank0]:")
+    (True, True, False)
+    """
+    numbers = [_RANKS.findall(one)[-1:] for one in (stream, other)]
+    return not stream or not other or numbers[0] == numbers[1]
 
 
 def _numbers(hits: Iterable[Hit], rule: Rule | None) -> Iterator[float]:

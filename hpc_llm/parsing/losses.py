@@ -24,6 +24,8 @@ class Losses:
     """What the log prints of it, where that was kept."""
     ends_not_finite: bool | None = None
     """Whether that of the last step is none; None where no loss was printed."""
+    unread: bool = False
+    """Whether one was printed that is no number to us: then those that are may be neither the first nor the last."""
 
     def count(self, losses: list[float], steps: Iterable[float | None]) -> None:
         """The next losses, of these steps."""
@@ -50,6 +52,7 @@ class Losses:
 
     def merge(self, later: Losses) -> None:
         """Go on with those of the next piece of the log."""
+        self.unread = self.unread or later.unread
         if self.first is None:
             self.first = later.first
         if later.last is not None:

@@ -59,6 +59,8 @@ WHOLE_NUMBERS = frozenset(
     tokens_per_step num_examples steps_per_epoch resumed_at data_parallel_ranks tensor_parallel
     nan_in_line measured_steps launched_ranks""".split()
 )
+LOSS_UNREAD = "loss_unread"
+"""Under this name a step line says that its loss is printed and is no number to us, for a decimal comma."""
 
 UNITS: Mapping[str, tuple[str, int, int]] = {
     "_gib": ("_bytes", 2**30, 0),
@@ -334,7 +336,9 @@ class Rule:
             for (name, convert), text in zip(self.columns, match.groups(), strict=True)
             if text is not None and _POINTS.fullmatch(text) is None and b"," not in text
         ]
-        return {name: value for name, convert, text in given if (value := convert(text)) is not None}
+        found = {name: value for name, convert, text in given if (value := convert(text)) is not None}
+        is_unread = any(name == "loss" and b"," in text and name not in found for name, _, text in given)
+        return {**found, LOSS_UNREAD: 1} if is_unread else found
 
     def leaves_commas(self, match: re.Match[bytes]) -> bool:
         """Whether the line has a number that is none to us for its comma."""

@@ -23,7 +23,7 @@ from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.opening import Line, Opening
 from hpc_llm.parsing.rows import STEP_COLUMNS
-from hpc_llm.parsing.rules import Value, keep_larger
+from hpc_llm.parsing.rules import LOSS_UNREAD, Value, keep_larger
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.tail import Tail
 from hpc_llm.parsing.work import Work, state_of
@@ -156,6 +156,11 @@ class LogRun:
         return isinstance(total, int) and self.last is not None and self.last >= total
 
     @property
+    def ended(self) -> bool:
+        """Whether training came to its end; of what is known from its text once that is settled."""
+        return self.closed or self.reached_last_step or self.tail.ended_at is not None
+
+    @property
     def known(self) -> Mapping[str, Value]:
         """The facts so far."""
         return {**self.companion, **self.inherited, **self.values}
@@ -178,7 +183,7 @@ class LogRun:
 
     def verdict(self) -> Verdict:
         """How it ended, as far as its text says; it must be settled."""
-        said = self.tail.verdict(self.closed or self.reached_last_step)
+        said = self.tail.verdict(self.ended)
         found = self.losses.verdict(said, self.not_finite_reason)
         if self.mixed is not None and found.cause is NONE:  # the end of one of them
             return Verdict(UNKNOWN, 0.3, None, ())
@@ -256,6 +261,7 @@ class LogRun:
         self.skips.see(step)
         measured = complete(step, self.known, self.packed) if has_more(step) else step.keys()
         loss = step.get("loss")
+        self.losses.unread = bool(step.pop(LOSS_UNREAD, 0)) or self.losses.unread
         if step.pop("nan_in_line", 0):
             self.losses.note_step(self.last)
         if isinstance(loss, (int, float)):

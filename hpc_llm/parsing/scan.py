@@ -230,7 +230,7 @@ class Scanner:
     def _apply(self, found: Hit, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
         is_owner = self._stands_in and owner.stands_in and kind is Kind.STEP
         below = owner.companion and self._owned and not is_owner
-        if kind in (Kind.START, Kind.SETUP):
+        if kind in (Kind.START, Kind.SETUP) and not self._copies.repeats_line(found, chunk):
             self._begin(chunk, found.start, only_after_results=True)
             self._mixture.restart()
             self.run.trains = self.run.trains or kind is Kind.START
@@ -275,7 +275,6 @@ class Scanner:
             self._rejoin()
         if self.run.mixed is None and self._copies.takes_second_line(self.run, found, values, self._rules_of_step):
             return
-        self.run.stream = self._copies.stream_of_run(self.run, number if by_step else None, chunk)
         if self._is_mixed(found, number, values, chunk):
             return
         if self.run.over and not self._goes_on(self.run, number if by_step else None, position):
@@ -351,7 +350,7 @@ class Scanner:
     def _is_copy(self, number: float | None, found: Hit, chunk: bytes) -> bool:
         """Whether another rank printed this step already."""
         run = self.run
-        if run.stream is not None and stream_of(chunk, found.start) != run.stream:
+        if self._copies.is_of_another(run, number, found, chunk):
             return True
         if number is None or number not in run.recent or self._offset + found.start - self._last_step_end >= NEAR:
             return False

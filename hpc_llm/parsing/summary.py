@@ -76,6 +76,8 @@ def row_of(run: LogRun) -> Row:
 
 def _losses(run: LogRun, values: Mapping[str, Value]) -> tuple[float | None, float | None]:
     """Those of the first and the last step; where no step prints one, those of batches that cannot be told to be steps."""
+    if run.losses.unread:
+        return None, None
     if run.losses.first is not None or run.losses.last is not None:
         return run.losses.first, run.losses.last
     first, last = (values.get(name) for name in ("batch_loss_first", "batch_loss_last"))
@@ -203,6 +205,8 @@ def _judge(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value]) ->
         )
     elif verdict.outcome is Outcome.UNKNOWN:
         columns["outcome_reason"] = _where_it_stops(run, values)
+    elif verdict.root is not None and verdict.root.sign.ends_job and run.ended:
+        columns["outcome_reason"] = f"training had ended before: {verdict.reason}"
     elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):
         columns["outcome_reason"] = f"training had ended before: {aftermath}"
     elif verdict.outcome is Outcome.COMPLETED:

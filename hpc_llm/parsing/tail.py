@@ -16,9 +16,10 @@ from hpc_llm.causes import later as later_on
 from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
+from hpc_llm.causes.outlived import BY_FIGURES, TAKEN_DOWN
 from hpc_llm.causes.schedulers import is_of_another_job
 from hpc_llm.causes.search import Found, is_loud, signs_in
-from hpc_llm.causes.verdict import TAKEN_DOWN, Verdict, decide, is_undone, of_errors_alone
+from hpc_llm.causes.verdict import Verdict, decide, left_of, of_errors_alone
 from hpc_llm.parsing.unread import Lookalikes
 
 KEPT = 1 << 20
@@ -103,7 +104,7 @@ class Tail:
             part = Part(
                 part.text[cut:], [step - cut for step in part.steps[-TRAINED_ON:]], part.position + cut, part.is_read
             )
-        self._pass(len(part.steps))
+        self._pass(len(part.steps), part.is_read)
         self.parts.append(part)
         self.size += len(part.text)
         after = self._steps_kept() - len(self.parts[0].steps)
@@ -113,10 +114,11 @@ class Tail:
         while len(self.parts) > 1 and self.size - len(self.parts[0].text) > KEPT:
             self._search_first()
 
-    def _pass(self, steps: int) -> None:
-        """So many steps followed all that was found so far."""
+    def _pass(self, steps: int, is_read: bool = True) -> None:
+        """So many steps followed all that was found so far; where no format read them, lines of several ranks may be one."""
         for one in self.found:
             one.steps_after += steps
+            one.advanced += steps if is_read else 0
         self.found = [one for one in self.found if not one.is_survived]
 
     def _drop(self) -> Part:
@@ -131,8 +133,14 @@ class Tail:
             self._take(part, self._steps_kept())
 
     def _take(self, part: Part, steps_after: int) -> None:
-        for one in signs_in(part.text) if len(self.found) < _MOST else ():
-            one.steps_after = steps_after + len(part.steps) - bisect_right(part.steps, one.position)
+        found = signs_in(part.text) if len(self.found) < _MOST else ()
+        shown = list(life.steps(part.text)) if found else []
+        for one in found:
+            of_format = len(part.steps) - bisect_right(part.steps, one.position)
+            following = [] if one.cause.id in BY_FIGURES else shown[bisect_right(shown, one.position) :]
+            of_lines = life.advances(part.text, following, TRAINED_ON)
+            one.advanced = max(of_lines, steps_after + of_format if part.is_read else 0)
+            one.steps_after = max(steps_after + of_format, of_lines)
             one.clock = later_on.clock_before(part.text, one.position) if one.is_root else None
             one.position += part.position
             if len(self.found) < _MOST and not one.is_survived:
@@ -179,7 +187,7 @@ class Tail:
     def verdict(self, completed: bool) -> Verdict:
         """How the run ended, as far as its messages say; it must be settled. `completed` if its format says so."""
         completed = completed or self.ended_at is not None
-        found = [one for one in self._own() if not is_undone(one, self.ended_at, completed)]
+        found = left_of(self._own(), self.ended_at, completed)
         return of_errors_alone(decide([] if self.went_on else found, completed), found, self.source)
 
     def _own(self) -> list[Found]:

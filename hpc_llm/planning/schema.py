@@ -51,9 +51,12 @@ def _is_requirement(key: str, value: Any) -> bool:
 
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of `model` and of the models inside it."""
+    parts = list(_parts(model))
+    for part in parts:
+        part.model_rebuild()  # built late, as its `defer_build` says; pydantic 2.13 does not do so for a default
     schema = model.model_json_schema(by_alias=True)
     docs: dict[str, dict[str, str]] = {}
-    for module in {part.__module__ for part in _parts(model)}:
+    for module in {part.__module__ for part in parts}:
         docs |= _field_docs(inspect.getsource(sys.modules[module]))
     for name, part in [(model.__name__, schema), *schema.get("$defs", {}).items()]:
         for field, description in docs.get(name, {}).items():

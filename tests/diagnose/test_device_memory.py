@@ -87,3 +87,43 @@ def test_memory_in_pieces_is_answered_with_an_option_that_this_torch_has(text: s
     assert device_oom(Case(plan=make_plan("z3"), facts=found.details))[0].startswith(
         "--set env.PYTORCH_CUDA_ALLOC_CONF="
     )
+
+
+OLD_FREE = "RuntimeError: CUDA out of memory. Tried to allocate {} (GPU 0; 8.00 GiB total capacity; {} already allocated; {} free; {}{} reserved in total by PyTorch)\n"
+NEW_FREE = (
+    "torch.OutOfMemoryError: {} out of memory. Tried to allocate {}. GPU 0 has a total capacity of {} of which {} is free. {}"
+    "Of the allocated memory {} is allocated by PyTorch, and {} is reserved by PyTorch but unallocated.\n"
+)
+REFUSED = {
+    "page file": OLD_FREE.format("304.00 MiB", "142.76 MiB", "6.32 GiB", "", "158.00 MiB"),
+    "small": OLD_FREE.format("20.00 MiB", "1.00 GiB", "4.10 GiB", "", "1.10 GiB"),
+    "bytes": OLD_FREE.format("512 bytes", "3.00 GiB", "3.00 GiB", "", "3.10 GiB"),
+    "new words": NEW_FREE.format("CUDA", "2.00 GiB", "79.10 GiB", "60.00 GiB", "Process 9 has 3.00 GiB memory in use. ", "1.00 GiB", "0.10 GiB"),
+    "AMD": NEW_FREE.format("HIP", "256.00 MiB", "63.98 GiB", "40.00 GiB", "", "20.00 GiB", "0.10 GiB"),
+    "others beside": NEW_FREE.format("CUDA", "1.00 GiB", "40.00 GiB", "9.00 GiB", OTHER.format(7, "20.00"), "9.00 GiB", "0.10 GiB"),
+    "own limit": NEW_FREE.format("CUDA", "2.00 GiB", "79.10 GiB", "60.00 GiB", "15.82 GiB allowed; ", "14.00 GiB", "0.10 GiB"),
+    "own limit, old words": OLD_FREE.format("304.00 MiB", "1.42 GiB", "6.00 GiB", "1.60 GiB allowed; ", "1.50 GiB"),
+}  # fmt: skip
+FULL = {
+    "all but a little": NEW_FREE.format("CUDA", "2.00 GiB", "79.10 GiB", "1.90 GiB", "", "70.00 GiB", "0.10 GiB"),
+    "rounded up": NEW_FREE.format("CUDA", "2.00 GiB", "79.10 GiB", "2.01 GiB", "", "70.00 GiB", "0.10 GiB"),
+    "read a moment later": OLD_FREE.format("20.00 MiB", "7.00 GiB", "150.00 MiB", "", "7.20 GiB"),
+    "a large piece of an empty card": NEW_FREE.format("CUDA", "90.00 GiB", "79.10 GiB", "78.00 GiB", "", "0.10 GiB", "0.10 GiB"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_a_card_that_is_not_full_is_not_called_full(text: str) -> None:
+    found = diagnose_stream(io.BytesIO(text.encode()))
+    assert found.cause.id == "device_oom" and "clearly more of it was free" in found.meaning
+    advised = [found.remedy, "\n".join(device_oom(Case(plan=make_plan("z3"), facts=found.details)))]
+    for remedy in advised:
+        assert not any(word in remedy for word in ("micro", "ZeRO", "recompute", "--method", "LOCAL_RANK")), remedy
+        limited = "allowed; " in text
+        assert ("the program limits itself to 1" in remedy) is limited and ("page file" in remedy) is not limited
+
+
+@pytest.mark.parametrize("text", FULL.values(), ids=FULL)
+def test_what_does_not_fit_is_not_laid_to_something_else(text: str) -> None:
+    found = diagnose_stream(io.BytesIO(text.encode()))
+    assert "do not fit" in found.meaning and "halve the micro batch" in found.remedy

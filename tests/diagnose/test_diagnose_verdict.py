@@ -75,6 +75,49 @@ def test_numbers_of_several_groups_are_not_compared(
     assert behind is not None or "waited; look at the ranks that do not say so" in found.summary
 
 
+def test_places_in_several_groups_are_no_ranks_of_the_job(diagnose: Diagnose) -> None:
+    """torch before 2.2 writes no rank of the job before a message."""
+    lines = [WATCHDOG.format(r=r, n=n).partition(":")[2] for r, n in ((0, 96120), (0, 96117), (7, 64088))]
+    found = diagnose("".join(lines))
+    assert "which ranks of the job they are is not said" in found.summary
+    assert "rank" not in found.details and "waiting_ranks" not in found.details
+
+
+IN_A_GROUP = (
+    "[rank{r}]:[E804 23:05:53.816490008 ProcessGroupNCCL.cpp:685] [{pg}Rank {g}] "
+    + WATCHDOG[WATCHDOG.index("Watchdog") :]
+)
+
+
+@pytest.mark.parametrize("pg", ["", "PG ID 5 PG GUID 37(TENSOR_MODEL_PARALLEL_GROUP) "])
+@pytest.mark.parametrize("first", [8, 4])
+def test_a_rank_is_that_of_the_job_and_not_its_place_in_a_group(diagnose: Diagnose, first: int, pg: str) -> None:
+    lines = [IN_A_GROUP.format(r=first + g, g=g, n=5121, pg=pg) for g in range(3)]
+    found = diagnose("".join(lines))
+    assert found.details["waiting_ranks"] == f"{first},{first + 1},{first + 2}" and found.details["rank"] == str(first)
+    assert f"Ranks {first}, {first + 1}, {first + 2} waited; look at the ranks of their process group" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("pgs", "behind"),
+    [
+        (("", ""), None),  # of which groups they are is not said
+        (("PG ID 5 PG GUID 37(TP) ", "PG ID 5 PG GUID 38(TP) "), None),
+        (("PG ID 5 PG GUID 37(TP) ", "PG ID 5 PG GUID 37(TP) "), "10"),
+    ],
+)
+def test_who_is_behind_is_told_of_ranks_of_one_group(
+    diagnose: Diagnose, pgs: tuple[str, str], behind: str | None
+) -> None:
+    lines = [IN_A_GROUP.format(r=r, g=r - 8, n=n, pg=pg) for r, n, pg in ((9, 20, pgs[0]), (10, 19, pgs[1]))]
+    assert diagnose("".join(lines)).details.get("silent_rank") == behind
+
+
+def test_all_ranks_of_the_job_are_not_called_a_part_of_it(diagnose: Diagnose) -> None:
+    lines = [IN_A_GROUP.format(r=r, g=r, n=7, pg="PG ID 0 PG GUID 0(default_pg) ") for r in (0, 2)]
+    assert "Ranks 0, 2 waited; look at the ranks that do not say so" in diagnose("".join(lines)).summary
+
+
 @pytest.mark.parametrize(("groups", "behind"), [((1, 1), "5"), ((1, 2), None)])
 def test_numbers_of_groups_that_are_named_are_compared_within_one(
     diagnose: Diagnose, groups: tuple[int, int], behind: str | None

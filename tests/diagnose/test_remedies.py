@@ -233,6 +233,25 @@ def test_a_log_that_is_no_run_of_ours_is_not_told_our_flags(cause: str, remedy: 
         assert flag not in OURS, text
 
 
+def test_no_place_of_a_fact_stays_open_in_what_is_advised() -> None:
+    for _, remedy, _ in _remedies():
+        names = re.findall(r"\{(\w+)\}", remedy)
+        texts = [filled(remedy, {}), filled(remedy, dict.fromkeys(names, "x1"))]
+        assert all(text and not re.search(r"\{\w+\}", text) for text in texts), remedy
+        assert all("x1" in texts[1] for _ in names), remedy
+
+
+@pytest.mark.parametrize("why", ["No such file or directory", "Permission denied", "Exec format error"])
+@pytest.mark.parametrize("program", ["/home/alice/proj/run.sh", "./bin/my_trainer", "./train"])
+def test_a_program_that_does_not_start_is_named(why: str, program: str) -> None:
+    text = (
+        "slurmstepd: error: couldn't chdir to `/home/alice/proj': No such file or directory: going to /tmp instead\n"
+        f"slurmstepd: error: execve(): {program}: {why}\nsrun: error: node12: task 0: Exited with exit code 2\n"
+    )
+    remedy = diagnose_stream(io.BytesIO(text.encode())).remedy
+    assert remedy.startswith(f"{program} cannot be started") and "chdir" in remedy
+
+
 def test_our_flags_are_all_flags_that_there_are() -> None:
     commands = get_command(make_app([])).commands  # type: ignore[attr-defined]
     known = {word for name in ("submit", "fetch") for option in commands[name].params for word in option.opts}

@@ -128,3 +128,32 @@ def test_a_line_of_which_one_number_has_decimals_behind_a_comma_gives_no_other_e
             + "\n"
         )
         assert right.loss_last in (10.98, 2.9)
+
+
+NEMO = "Training epoch 0, iteration {n}/99 | lr: 1.2e-06 | global_batch_size: 512 | global_step: {n} | reduced_train_loss: 11.{n:03} | train_step_timing in s: 6.{n:03}\n"
+BAR = "Epoch 0:  45%|##| {n}/100 [00:10<00:12,  1.70it/s, v_num=3, {loss}={x}]\n"
+WHOLE_LAST = TRAINER.format("'1.9'", "'0.1'") + TRAINER.format("'1.8'", "'0.2'") + TRAINER.format("'1'", "'1'")
+OTHER_COUNTRIES = {
+    "NeMo": ("".join(NEMO.format(n=n) for n in range(20)), (11.0, 11.019)),
+    "NeMo's bar": ("".join(BAR.format(n=n, loss="reduced_train_loss", x=f"2.{n:03}") for n in range(10, 40)), (2.01, 2.039)),
+    "Lightning": ("".join(BAR.format(n=n, loss="train_loss", x=f"2.{n:03}") for n in range(10, 40)), (2.01, 2.039)),
+    "Trainer": (WHOLE_LAST, (1.9, 1.0)),
+    "Megatron": (
+        "".join(
+            f" iteration {n:8}/      40 | elapsed time per iteration (ms): 900.5 | learning rate: 1.5E-04 | global batch size: 8 | lm loss: {x} |\n"
+            for n, x in ((1, "6.25"), (2, "6.1"), (3, "6"))
+        ),
+        (6.25, 6.0),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", OTHER_COUNTRIES)
+def test_no_loss_is_cut_at_its_comma_nor_a_thousand_times_another(program: str, row: Callable[..., Row]) -> None:
+    """Where one is a whole number, that is read, but not taken for the first or the last of those that are not."""
+    text, losses = OTHER_COUNTRIES[program]
+    with_points = row(text)
+    assert (with_points.loss_first, with_points.loss_last) == losses
+    found = row(re.sub(r"(?<=\d)\.(?=\d)", ",", text))
+    assert (found.loss_first, found.loss_last, found.step_time_s_mean, found.learning_rate) == (None,) * 4
+    assert found.format == with_points.format and found.outcome_reason == with_points.outcome_reason

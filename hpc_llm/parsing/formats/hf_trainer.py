@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from hpc_llm.parsing import trainer_steps
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import Kind, Value, column_of, leave_empty, number, rule
+from hpc_llm.parsing.rules import LOSS_UNREAD, Kind, Value, column_of, leave_empty, number, rule
 from hpc_llm.parsing.trainer_steps import Bar
 
 _PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+(?:,\d[^,}'\n]*)*))")
@@ -70,6 +70,8 @@ def _columns(match: re.Match[bytes]) -> Mapping[str, Value]:
         value = convert(text)
         if value is not None:
             found[name] = value
+        elif name == "loss" and b"," in text:
+            found[LOSS_UNREAD] = 1
     return found
 
 

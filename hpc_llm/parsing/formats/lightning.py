@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import Kind, Value, number, rule
+from hpc_llm.parsing.rules import LOSS_UNREAD, Kind, Value, number, rule
 
-_PAIR = re.compile(rb"(?<![\w-])([A-Za-z][\w/]{0,60})=([-+]?(?:[\d.]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\]\s]|$)")
+_PAIR = re.compile(rb"(?<![\w-])([A-Za-z][\w/]{0,60})=([-+]?(?:[\d.,]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\]\s]|$)")
 _LOSSES = ("train_loss_step", "train_loss", "train/loss", "loss_step", "loss")
 
 
@@ -30,13 +30,21 @@ EVALUATED = r"Epoch \d+: [^\n\[]{0,300}\[[^\]\n]{0,800}?(?<![\w-])val(?:id)?[_/]
 """A bar that shows the loss of the last validation."""
 
 
+def _loss(text: bytes) -> dict[str, Value] | None:
+    """A loss as it is printed: with a point, as no bar parts thousands."""
+    if b"," in text:
+        return {LOSS_UNREAD: 1}
+    value = number(text)
+    return None if value is None else {"loss": value}
+
+
 def _columns(match: re.Match[bytes]) -> Mapping[str, Value] | None:
-    pairs = {key.decode().strip(): number(text) for key, text in _PAIR.findall(match["pairs"])}
-    losses = [pairs[name] for name in _LOSSES if pairs.get(name) is not None]
+    pairs = {key.decode().strip(): text for key, text in _PAIR.findall(match["pairs"])}
+    losses = [loss for name in _LOSSES if name in pairs and (loss := _loss(pairs[name])) is not None]
     done, total = int(match["number"]), match["all"] if match["all"] != b"?" else None
-    if match["again"] or not losses or losses[0] is None or not done or int(total or 0) > 1 << 40:
+    if match["again"] or not losses or not done or int(total or 0) > 1 << 40:
         return None
-    found: dict[str, Value] = {"loss": losses[0]}
+    found = dict(losses[0])
     if total is not None:
         found["order"] = found["step"] = int(match["epoch"]) * int(total) + done
     return found

@@ -1,0 +1,219 @@
+"""What a program went on after did not end it; what came after the end of training did not come to a good one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from hpc_llm.diagnosis import Diagnosis
+from hpc_llm.parsing import parse_stream
+from hpc_llm.parsing.rows import Row
+
+Diagnose = Callable[[str], Diagnosis]
+
+HF = "{{'loss': {:.2f}, 'grad_norm': 1.2, 'learning_rate': 2e-05, 'epoch': {:.2f}}}\n"
+MEGATRON = (
+    " iteration {:8d}/ 1000 | consumed samples: 64 | elapsed time per iteration (ms): 900.1 | learning rate: 1.0E-4 | "
+    "global batch size: 64 | lm loss: 7.1E+00 | loss scale: 1.0 | grad norm: 1.1 |\n"
+)
+OWN = "step {}/900 | loss 2.31 | lr 1e-05\n"
+
+
+def hf(first: int, last: int) -> str:
+    return "".join(HF.format(3 - n / 100, n / 100) for n in range(first, last))
+
+
+def megatron(first: int, last: int) -> str:
+    return "".join(MEGATRON.format(n) for n in range(first, last))
+
+
+def own(first: int, last: int) -> str:
+    return "".join(OWN.format(n) for n in range(first, last))
+
+
+PROGRAMS = {"hf": hf, "megatron": megatron, "own": own}
+OOM = (
+    "CUDA out of memory. Tried to allocate 1.20 GiB (GPU 3; 31.75 GiB total capacity; 28.00 GiB already allocated; "
+    "512.00 MiB free; 29.90 GiB reserved in total by PyTorch)"
+)
+LIMIT = "slurmstepd: error: *** JOB 991 ON n1 CANCELLED AT 2025-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
+TAKEN = "slurmstepd: error: *** JOB 991 ON n1 CANCELLED AT 2025-01-01T00:00:00 DUE TO PREEMPTION ***\n"
+QUOTA = (
+    'Traceback (most recent call last):\n  File "/home/u/train.py", line 455, in save\n    torch.save(obj, f)\n'
+    "OSError: [Errno 122] Disk quota exceeded: '/home/u/checkpoints/checkpoint_1_400.pt'\n"
+)
+BROKEN = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 4, in <module>\n    a[3]\nKeyError: 3\n'
+ENDS = {"limit": (LIMIT, "walltime"), "preempted": (TAKEN, "preempted"), "quota": (QUOTA, "disk_full"), "error": (BROKEN, "python_exception")}  # fmt: skip
+OUTLIVED = {
+    "port": "[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).\n",
+    "helper": "/usr/bin/bash: line 1: 1234 Segmentation fault      (core dumped) nvidia-smi dmon > dmon.log\n",
+    "wandb": "wandb: ERROR Error while saving artifact to staging: [Errno 122] Disk quota exceeded: '/home/u/wandb/artifacts/tmp3x'\n",
+    "wandb's server": "wandb: ERROR Error while calling W&B API: storage quota exceeded (<Response [403]>)\n",
+    "oom": f"OOM: Ran out of memory with exception: {OOM}\n",
+    "worker": "RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed. \n",
+}
+
+
+def row_of(text: str) -> Row:
+    return parse_stream("a.log", io.BytesIO(text.encode())).rows[-1]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("error", OUTLIVED)
+def test_what_training_went_on_after_is_not_what_ended_it(
+    error: str, end: str, program: str, diagnose: Diagnose
+) -> None:
+    said, cause = ENDS[end]
+    for more in (2, 5, 7):
+        text = PROGRAMS[program](1, 5) + OUTLIVED[error] + PROGRAMS[program](5, 5 + more) + said
+        found, row = diagnose(text), row_of(text)
+        assert (found.cause.id, row.cause) == (cause, cause), (more, found.chain, row.outcome_reason)
+        assert found.confidence >= 0.85 and found.chain[0] == cause
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("end", [LIMIT, TAKEN])
+def test_ranks_that_wait_for_one_that_failed_show_no_more_than_the_step_that_they_had(
+    end: str, after: int, diagnose: Diagnose
+) -> None:
+    crashed = "run.sh: line 3: 77 Segmentation fault      (core dumped) python train.py\n"
+    found = diagnose(hf(1, 5) + crashed + hf(5, 5 + after) + end)
+    assert found.cause.id == "segfault"
+
+
+def test_several_ranks_that_print_one_step_do_not_show_that_training_went_on(diagnose: Diagnose) -> None:
+    crashed = "run.sh: line 3: 77 Segmentation fault      (core dumped) python train.py\n"
+    assert diagnose(own(1, 5) + crashed + OWN.format(5) * 6 + LIMIT).cause.id == "segfault"
+    killed = "srun: error: n2: task 3: Segmentation fault (core dumped)\n"
+    assert diagnose(own(1, 5) + killed + own(5, 7) + LIMIT).cause.id in ("segfault", "walltime")
+
+
+def test_a_progress_bar_shows_that_training_went_on_as_well(diagnose: Diagnose) -> None:
+    bars = "".join(f" 20%|##| {n}/10000 [1:06:42<4:00:00,  2.00s/it]\r" for n in range(2001, 2100))
+    text = hf(1, 5) + OUTLIVED["port"] + bars + "\n" + hf(5, 6) + TAKEN
+    assert (diagnose(text).cause.id, row_of(text).cause) == ("preempted", "preempted")
+
+
+GOES_ON = {
+    "fairseq": f"2023 | WARNING | fairseq.trainer | OOM: Ran out of memory with exception: {OOM}\n"
+    + "|===========|\n|   PyTorch CUDA memory summary, device ID 0    |\n|-----|\n" * 30
+    + "2023 | WARNING | fairseq.trainer | attempting to recover from OOM in forward/backward pass\n",
+    "one line": f"WARNING {OOM}; skipping this batch\n",
+    "traceback": f"Traceback (most recent call last):\n  File \"a.py\", line 1, in step\n    loss.backward()\nRuntimeError: {OOM}\nSkipping batch 17\n",
+    "retry": f"RuntimeError: {OOM}\nOut of memory, retrying with a smaller batch\n",
+    "composer": f"{OOM}\nCUDA out of memory detected. Train microbatch size will be decreased from 8 -> 4.\n",
+    "ultralytics": f"{OOM}\nWARNING CUDA out of memory with batch=16. Reducing to batch=8 and retrying (1/3).\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", GOES_ON.values(), ids=GOES_ON)
+def test_what_the_program_says_it_recovers_from_is_not_the_cause_of_another_end(said: str, diagnose: Diagnose) -> None:
+    for after in (0, 1, 3):
+        for end, cause in ENDS.values():
+            text = own(1, 5) + said + own(5, 5 + after) + end
+            assert diagnose(text).cause.id == cause, (after, end)
+    assert diagnose(own(1, 5) + said + own(5, 7)).cause.id == "unknown"
+    last = diagnose(own(1, 5) + said + own(5, 6) + f"RuntimeError: {OOM}\n")
+    assert last.cause.id == "device_oom" and last.confidence > 0.9
+
+
+@pytest.mark.parametrize("advice", ["Try reducing batch size to 1", "you could try skipping long batches", "Consider retrying with a smaller model"])  # fmt: skip
+def test_an_advice_is_no_word_of_going_on(advice: str, diagnose: Diagnose) -> None:
+    found = diagnose(own(1, 5) + f"RuntimeError: {OOM}\n{advice}\n")
+    assert found.cause.id == "device_oom" and found.confidence > 0.9
+
+
+HF_END = "{'train_runtime': 210.0, 'train_samples_per_second': 7.62, 'train_steps_per_second': 0.952, 'train_loss': 0.2, 'epoch': 1.0}\n"
+SEFF = "\nJob ID: 445566\nCluster: levante\nUser/Group: u/u\nState: {} (exit code {})\nNodes: 1\nMemory Utilized: 13.99 GB\n"
+JOBSTATS = "=====\n   Slurm Job Statistics\n=====\n         Job ID: 39861325\n  NetID/Account: a/math\n          State: {}\n          Nodes: 2\n"
+FAILED_LATER = {
+    "srun": "srun: error: n1: task 0: Exited with exit code 1\n",
+    "step": "slurmstepd: error: *** STEP 9.0 ON n1 FAILED (non-zero exit code or other failure mode) ***\n",
+    "seff": SEFF.format("FAILED", 127),
+    "jobstats": JOBSTATS.format("FAILED"),
+    "torchrun": "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n",
+    "deepspeed": "[ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return code = 1\n",
+    "mpirun": "Primary job  terminated normally, but 1 process returned\n",
+}
+
+
+@pytest.mark.parametrize("said", FAILED_LATER.values(), ids=FAILED_LATER)
+def test_a_job_that_failed_after_training_is_not_said_to_be_well(said: str, diagnose: Diagnose) -> None:
+    text = hf(1, 4) + HF_END + said
+    found, row = diagnose(text), row_of(text)
+    assert found.cause.id == row.cause == "unknown" and "then the job failed" in found.summary
+    assert row.outcome == "FAILED" and row.outcome_reason is not None
+    assert row.outcome_reason.startswith("training had ended before: ")
+    assert any(one.text in said for one in found.evidence)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        SEFF.format("COMPLETED", 0),
+        JOBSTATS.format("COMPLETED"),
+        "srun: error: n1: task 0: Exited with exit code 143\n",
+        "[INFO] [launch.py:351:main] Process 9 exits with return code = 0\n",
+        "State: FAILED\n",
+        "the export has FAILED for one model\n",
+        LIMIT + "srun: error: n1: task 0: Exited with exit code 1\n",
+    ],
+)
+def test_what_is_no_failure_after_training_is_none(said: str, diagnose: Diagnose) -> None:
+    text = hf(1, 4) + HF_END + said
+    assert (diagnose(text).cause.id, row_of(text).cause) == ("none", "none")
+
+
+def test_a_step_that_failed_before_training_does_not_count_at_its_end(diagnose: Diagnose) -> None:
+    text = FAILED_LATER["srun"] + hf(1, 4) + HF_END
+    assert (diagnose(text).cause.id, row_of(text).cause) == ("none", "none")
+
+
+STATES = {
+    "TIMEOUT": "walltime", "DEADLINE": "walltime", "PREEMPTED": "preempted", "CANCELLED": "cancelled", "NODE_FAIL": "node_fail",
+    "BOOT_FAIL": "node_fail", "OUT_OF_MEMORY": "host_oom", "FAILED": "unknown", "COMPLETED": "unknown", "RUNNING": "unknown",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_state_in_a_summary_of_the_job_is_read(state: str, diagnose: Diagnose) -> None:
+    for summary in (SEFF.format(state, 0), JOBSTATS.format(state)):
+        text = hf(1, 4) + summary
+        assert (diagnose(text).cause.id, row_of(text).cause) == (STATES[state], STATES[state])
+        earlier = diagnose(summary + hf(1, 4))
+        assert earlier.cause.id == "unknown", "the summary of a job before it"
+
+
+def test_that_training_had_ended_before_the_job_was_ended_is_told(diagnose: Diagnose) -> None:
+    found = diagnose(hf(1, 4) + HF_END + SEFF.format("CANCELLED", 0))
+    assert found.cause.id == "none" and "before the job was ended (State: CANCELLED" in found.summary
+
+
+USED_UP = {
+    "cxi": "n1:14132:14132 [3] nccl_net_ofi_sendrecv.c:1095 NCCL WARN NET/OFI Couldn't open CQ. RC: -28, ERROR: No space left on device",
+    "verbs": "ibv_create_cq failed: No space left on device",
+    "libfabric": "libfabric:14132:core:fi_cq_open():88<warn> cq: No space left on device",
+    "inotify": "OSError: [Errno 28] inotify watch limit reached: No space left on device",
+    "node": "Error: ENOSPC: System limit for number of file watchers reached",
+    "cgroup": "mkdir: cannot create directory '/sys/fs/cgroup/memory/job_7': No space left on device",
+    "semaphores": "semget: No space left on device",
+    "server": "wandb: ERROR Error while calling W&B API: storage quota exceeded (<Response [403]>)",
+    "requests": "google.api_core.exceptions.ResourceExhausted: 429 Quota exceeded for quota metric 'Read requests'",
+}
+
+
+@pytest.mark.parametrize("line", USED_UP.values(), ids=USED_UP)
+def test_what_is_used_up_and_no_disk_is_not_called_one(line: str, diagnose: Diagnose) -> None:
+    found = diagnose(f"{own(1, 3)}{line}\n")
+    assert found.cause.id != "disk_full" and "df -h" not in found.remedy.replace("df -h /dev/shm", "")
+
+
+def test_a_network_card_that_is_used_up_is_told(diagnose: Diagnose) -> None:
+    found = diagnose(
+        own(1, 3) + USED_UP["cxi"] + "\n[rank3]: ncclSystemError: System call or external library call failed\n"
+    )
+    assert "ENOSPC of libfabric" in found.remedy and found.confidence >= 0.65
