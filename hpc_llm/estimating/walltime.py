@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpc_llm.estimating.time_work import Work
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.profilers import MOST_KERNELS
+from hpc_llm.planning.profilers import KERNELS
 from hpc_llm.planning.room import room_of
 from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.slurm_time import LONGEST_S
@@ -29,8 +29,8 @@ _PROFILED = 4
 """Steps that are looked into, with those in which the profiler sets itself up."""
 _TRACE_S = 10.0
 """To write down what a few profiled steps did."""
-_REPLAYED_S = 0.8 * MOST_KERNELS
-"""To run each kernel again for every group of counters: 0.8 s for ten passes, whatever the model's size, was measured on one H100."""
+_REPLAYED_S = 0.9
+"""To run one kernel again for every group of counters: 0.8 to 0.9 s for ten passes, whatever the model's size, were measured on one H100."""
 
 SHORTEST_S, UNIT_S = 600, 300
 MARGIN = 1.25
@@ -135,7 +135,8 @@ def _profiling(plan: Plan, step: Span) -> Span:
     if name is None:
         return Span(0.0, 0.0, 0.0)
     if name == "ncu":
-        return Span(_REPLAYED_S, _REPLAYED_S / 10, _REPLAYED_S * 2)  # a short step has fewer kernels
+        seconds = _REPLAYED_S * (plan.training.profile_kernels or KERNELS)
+        return Span(seconds, seconds / 10, seconds * 2)  # a short step has fewer kernels
     return Span(2 * _PROFILED * step.value + _TRACE_S, _PROFILED * step.low, 4 * _PROFILED * step.high + 10 * _TRACE_S)
 
 

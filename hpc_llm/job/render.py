@@ -133,7 +133,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             else [],
             "python_folder": str(place.python.parent),
             "env_file": plan.job.env_file and _env_file(plan.job.env_file, cluster),
-            "profiler": list(command_of(plan.training.profile, gpus=plan.parallel.gpus_per_node)),
+            "profiler": _profiler(plan),
             "search": tasks.find(plan.task).search,
             "job_dirs": cluster.env.per_job_dirs,
             "variables": [asdict(variable) for variable in variables(plan, cluster, origins)],
@@ -161,6 +161,12 @@ def _launch(plan: Plan, cluster: Cluster, origin: str) -> dict[str, Any]:
     if left := launcher.leaves_out(start):
         origin = f"{origin}; one agent a node: without srun_args' {', '.join(dict.fromkeys(left))}"
     return {"name": launcher.name, "command": command, "origin": origin, "meets": launcher.meets(start)}
+
+
+def _profiler(plan: Plan) -> list[str]:
+    """The words before a rank's command by which a profiler starts it."""
+    asked = plan.training
+    return list(command_of(asked.profile, gpus=plan.parallel.gpus_per_node, kernels=asked.profile_kernels))
 
 
 def _scheduler(scheduler: SchedulerFacts) -> dict[str, Any]:

@@ -238,7 +238,7 @@ def _choice_of_tokens(draft: Draft) -> dict[str, Any]:
 
 def _nothing_of_training(draft: Draft) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "lr_ramp_steps": 0, "lr_schedule": "constant", "eval_every": None, "save_every": None, "resume": None, "profile": None, "epochs": None,
+        "lr_ramp_steps": 0, "lr_schedule": "constant", "eval_every": None, "save_every": None, "resume": None, "profile": None, "profile_kernels": None, "epochs": None,
         "packing": None, "too_long": None, "caches": None,
     }  # fmt: skip
     draft.computed("keep", 2, "default")

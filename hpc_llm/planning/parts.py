@@ -74,6 +74,8 @@ class Training(Workload):
     """Folder of a run, or one checkpoint of it, that the training goes on from; None begins at the beginning."""
     profile: str | None = None
     """What looks into a few steps behind the measured ones: one of `planning.profilers.NAMES`; None: nothing does."""
+    profile_kernels: int | None = None
+    """So many kernels ncu looks into; None: `planning.profilers.KERNELS`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -160,7 +160,12 @@ def plan(
 
 def _check_profiler(workload: Training, gpu: Gpu, parallel: Parallel, task: TaskKind) -> Sequence[str]:
     return check_profiler(
-        workload.profile, gpu.vendor, gpus=parallel.gpus_per_node, ranks=parallel.world_size, searches=bool(task.search)
+        workload.profile,
+        gpu.vendor,
+        gpus=parallel.gpus_per_node,
+        ranks=parallel.world_size,
+        searches=bool(task.search),
+        kernels=workload.profile_kernels,
     )
 
 

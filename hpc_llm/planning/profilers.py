@@ -7,8 +7,11 @@ from hpc_llm.immutable import dataclass
 
 IN_THE_WORKER = "torch"
 """torch.profiler, which needs no program and nothing of the launch line."""
-MOST_KERNELS = 1000
-"""That ncu looks into: each is run anew for every group of counters, which takes a large part of a second."""
+KERNELS = 200
+"""That ncu looks into, where nothing is said: each is run anew for every group of counters, which takes about a second, and
+until the last one is done there is no report."""
+_COUNT = "#"
+"""Stands for their number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,11 @@ class Profiler:
     """The same where ranks have no GPU; empty where it has nothing to look at then."""
     one_rank: str = ""
     """Why it looks at a single rank only; empty where it takes any number."""
+
+    @property
+    def counts_kernels(self) -> bool:
+        """Whether it ends after so many kernels."""
+        return any(_COUNT in word for word in self.arguments)
 
 
 _NSYS = ("nsys", "profile", "--output=profile-rank-@", "--force-overwrite=true")
@@ -56,7 +64,7 @@ PROFILERS = {
                 "--force-overwrite",
                 "--target-processes=all",
                 "--profile-from-start=off",
-                f"--launch-count={MOST_KERNELS}",
+                f"--launch-count={_COUNT}",
             ),
             one_rank="it runs each kernel several times, and a collective that one rank repeats waits for the others for ever",
         ),
@@ -92,12 +100,28 @@ def check_name(name: str | None) -> str | None:
     raise RequestError(unknown_name("profiler", str(name), NAMES))
 
 
-def check_profiler(name: str | None, vendor: str, *, gpus: int, ranks: int, searches: bool) -> list[str]:
+def check_kernels(kernels: object) -> int | None:
+    """The number of kernels, if it can be one. Raises RequestError."""
+    if kernels is None:
+        return None
+    if isinstance(kernels, bool) or not isinstance(kernels, int):
+        raise RequestError(f"profile_kernels is {kernels!r}: a whole number is needed.")
+    if kernels < 1:
+        raise RequestError(f"profile_kernels is {kernels}, it must be at least 1.")
+    return kernels
+
+
+def check_profiler(
+    name: str | None, vendor: str, *, gpus: int, ranks: int, searches: bool, kernels: int | None = None
+) -> list[str]:
     """What is to be said of what `--profile` names, for a run with `gpus` a node, of that vendor, and `ranks` in all.
 
     Raises PlanError where it can see nothing of such a run.
     """
     one = PROFILERS.get(name or "")
+    if kernels is not None and (one is None or not one.counts_kernels):
+        counting = " or ".join(f"--profile {name}" for name, other in PROFILERS.items() if other.counts_kernels)
+        raise PlanError(f"profile_kernels is {kernels}, and nothing counts kernels here: it belongs to {counting}.")
     if one is None:
         return []
     why = ""
@@ -117,7 +141,8 @@ def check_profiler(name: str | None, vendor: str, *, gpus: int, ranks: int, sear
     ]
 
 
-def command_of(name: str | None, *, gpus: int) -> tuple[str, ...]:
+def command_of(name: str | None, *, gpus: int, kernels: int | None = None) -> tuple[str, ...]:
     """What stands before a rank's command; empty where nothing does."""
     one = PROFILERS.get(name or "")
-    return () if one is None else one.arguments if gpus else one.without_gpu
+    words = () if one is None else one.arguments if gpus else one.without_gpu
+    return tuple(word.replace(_COUNT, str(kernels or KERNELS)) for word in words)

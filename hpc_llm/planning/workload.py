@@ -10,7 +10,7 @@ from hpc_llm.planning.data import asked_for, choose_feed, choose_steps, epochs_o
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
 from hpc_llm.planning.method import Method
 from hpc_llm.planning.parts import BatchShape, Training, default_of, own_fields, short_name
-from hpc_llm.planning.profilers import check_name
+from hpc_llm.planning.profilers import check_kernels, check_name
 from hpc_llm.planning.recipe import choose_evaluation
 from hpc_llm.planning.tasks import TaskKind
 from hpc_llm.records import metrics
@@ -70,6 +70,7 @@ def choose_workload(
         keep=keep,
         resume=draft.first("resume", said("resume")),
         profile=check_name(draft.first("profile", said("profile"))),
+        profile_kernels=check_kernels(draft.put("profile_kernels", None, "not set")),
         epochs=epochs_of(steps, feed.rows, batch, said, draft),
         caches=draft.computed("caches", None, "not set: nothing is to be prepared"),
     )

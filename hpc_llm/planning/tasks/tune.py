@@ -11,7 +11,7 @@ KIND = TaskKind(
     worker="hpc_llm.worker.pretrain_llm",
     packages=packages,
     # Synthetic tokens fill every sequence, and samples of one's own may be short until a long one comes.
-    plan_fields=PLAN_FIELDS - DATA_FIELDS - {"save_every", "keep", "eval_every"},
+    plan_fields=PLAN_FIELDS - DATA_FIELDS - {"save_every", "keep", "eval_every", "profile_kernels"},
     result_fields=frozenset("search tries".split()),
     workload=Tuning,
     steps=10,
