@@ -140,7 +140,7 @@ class _Search:
         if entry.is_symlink() and real.parts[1:2] in (("proc",), ("sys",)):
             pass_over(path, "it leads to the kernel's own files, which are no logs")
             return
-        if entry.is_symlink() and not real.is_relative_to(self.root) and not _is_run(real):
+        if entry.is_symlink() and not (self._is_met_anyway(real) or real.is_relative_to(self.root) or _is_run(real)):
             raise PermissionError(errno.EPERM, f"{_LEADS_OUT}: where it is meant, name what it leads to")
         if entry.is_dir():
             if not entry.is_symlink() or not self._is_met_anyway(real):

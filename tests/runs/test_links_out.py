@@ -128,5 +128,5 @@ def test_in_a_folder_that_is_searched_no_link_leads_out_of_it_but_to_a_run(
     command([verb, str(searched)])
     said = capfd.readouterr()
     assert "my-private-thing" not in said.out + said.err and "good-one" in said.out
-    assert said.err.count("leads out of the folder that is searched") == 3
+    assert said.err.count("leads out of the folder that is searched") == 2
     assert re.search(r"(?m)^run[:,]", said.out)
