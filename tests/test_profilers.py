@@ -115,17 +115,17 @@ def test_two_ranks_of_this_machine_are_profiled_and_the_tables_name_their_files(
 def test_ncu_looks_into_as_many_kernels_as_are_asked_for(machine: Machine) -> None:
     cluster = machine.cluster(**NVIDIA)
     asked = {"profile": "ncu", "gpus_per_node": 1}
-    assert "--launch-count=200 " in machine.script(cluster, **asked)
-    assert "--launch-count=30 " in machine.script(cluster, set={"profile_kernels": 30}, **asked)
+    assert "--launch-count=200\n" in machine.script(cluster, **asked)
+    assert "--launch-count=30\n" in machine.script(cluster, set=["profile_kernels=30"], **asked)
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"profile": "nsys", "set": {"profile_kernels": 30}}, "it belongs to --profile ncu"),
-        ({"set": {"profile_kernels": 30}}, "it belongs to --profile ncu"),
-        ({"profile": "ncu", "set": {"profile_kernels": 0}}, "it must be at least 1"),
-        ({"profile": "ncu", "set": {"profile_kernels": "many"}}, "a whole number is needed"),
+        ({"profile": "nsys", "set": ["profile_kernels=30"]}, "it belongs to --profile ncu"),
+        ({"set": ["profile_kernels=30"]}, "it belongs to --profile ncu"),
+        ({"profile": "ncu", "set": ["profile_kernels=0"]}, "it must be at least 1"),
+        ({"profile": "ncu", "set": ["profile_kernels=many"]}, "a whole number is needed"),
     ],
 )
 def test_a_number_of_kernels_that_means_nothing_is_refused(machine: Machine, asked: dict[str, Any], said: str) -> None:
