@@ -609,6 +609,64 @@ def test_lines_that_go_on_and_hold_no_secret_stay_as_they_are() -> None:
     assert redacted(text) == text and not is_secret(text)
 
 
+HANDED = [
+    "{name}+={value}", "{name}=''{value}", '{name}=""{value}', "{name}=$\"{value}\"", '{name}=("{value}")', "{name}[0]={value}", "{name}={head}\"{tail}\"", "{name}='{head}''{tail}'",
+    "{name}='{head}'{tail}", "read -r {name} <<< {value}", "IFS= read -rs -p 'word: ' {name} <<<'{value}'", "mapfile -t {name} <<< \"{value}\"", "read {name} <<EOF\n{value}\nEOF",
+    "{name}=$(cat <<EOF\n{value}\nEOF\n)", "{name}=`cat <<-'X'\n\t{value}\nX\n`", "printf -v {name} {value}", "printf -v {name} %s '{value}'", "export {name}=$(echo {value})",
+    "{name}=\"$(printf '%s' {value})\"", "{name}=$(tr -d x <<< {value})", "tool --{name} \\\n    {value} \\\n  --steps 3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "DB_PASSWORD", "WANDB_API_KEY"])
+@pytest.mark.parametrize("form", HANDED)
+def test_what_a_shell_hands_to_a_name_is_hidden(form: str, name: str) -> None:
+    for value in ("s3cretv4lue", "0123456789abcdef0123456789abcdef01234567"):
+        text = f"set -e\n{form.format(name=name, value=value, head=value[:5], tail=value[5:])}\necho done"
+        assert is_secret(text), text
+        assert value[:5] not in redacted(text) and value[-5:] not in redacted(text), redacted(text)
+        assert redacted(redacted(text)) == redacted(text)
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["{} <<EOF\n{}\nEOF", "cat <<'X' | {}\n{}\nX", "{} <<< {}", "echo {1} | {0}", "x && {} <<-EOF\n\t{}\n\tEOF"],
+)
+@pytest.mark.parametrize(
+    "program",
+    ["docker login -u me --password-stdin", "hf auth login", "gh auth login --with-token", "helm registry login h"],
+)
+def test_what_a_program_that_asks_for_it_gets_is_hidden(form: str, program: str) -> None:
+    text = form.format(program, "hunter22x")
+    assert is_secret(text) and "hunter22x" not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{{"auths": {{"registry.example": {{"auth": "{}"}}}}}}', '{{\\"auths\\":{{\\"h\\":{{\\"auth\\":\\"{}\\"}}}}}}', '{{"auths": {{"h": {{\n  "auth": "{}"\n}}}}}}',
+        "//registry.npmjs.org/:_auth={}", "auth: {}",
+    ],
+)  # fmt: skip
+def test_the_login_of_a_registry_is_a_secret(text: str) -> None:
+    word = base64.b64encode(b"user:hunter22").decode()
+    assert is_secret(text.format(word)) and word not in redacted(text.format(word))
+    kept = {"auths": {"h": {"auth": word}}}
+    assert find_secret(kept) == "auths.h.auth" and word not in str(without_secrets(kept))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tokens+=512", "total_tokens+=$n", "self.key += piece", "read -r TOKEN < file", 'read -r TOKEN <<< "$TOKEN"', "cat <<EOF\nhello\nEOF", "NAMES=$(cat <<EOF\na b\nEOF\n)",
+        "cat > x.sh <<'EOF'\ndocker login\nls\nEOF", "HF_TOKEN=$(cat ~/.token)", 'HF_TOKEN=$(echo "$X")', "printf -v stamp %s now", 'print("a""b")', "f(b'abc', r\"x\")", "it's a 'word'",
+        'x="$A"/"b"', '"say ""hello"" now"', "--name='a'b", '{"auth": "basic"}', "auth=required", "auth: c29tZXRoaW5n", "curl --oauth2-bearer $TOKEN https://h",
+        "srun --export=ALL,A='b' x",
+    ],
+)  # fmt: skip
+def test_what_only_looks_handed_stays(text: str) -> None:
+    assert redacted(text) == text and not is_secret(text)
+
+
 @pytest.mark.parametrize(
     "key", ["hf_AbcDefGh1JklMnoPqrStu12", "sk-proj-Abc1Def2Ghi3Jkl4Mno5", "AKIA" + "ABCDEFGHIJ234567"]
 )
@@ -661,6 +719,7 @@ def test_what_was_hidden_stays_hidden_the_same(form: str, value: str) -> None:
         "token=", "HF_TOKEN='", 'token="', "token: str", "password ", "http://a:", "//a:b@", "a:b@", "https://hooks/hooks/", "token%3D", "api key ",
         "?key=", "TOKEN,", "token=a,", "token=a'a", '"token", ', "a:bcd", "token....", "<token>", "-token ", "\\\\token", "token=${", "set token ", "https://h/a1/",
         "curl ", "curl -u ", "curl a -u a", "echo a | ", "mongo -p ", "wandb login ", "net -U", "7z ", "openssl pass:", "htpasswd -b a ",
+        "a=''b'", "'a'b", "read TOKEN <<< ", "TOKEN=$(echo ", "x <<EOF\n", "x <<A <<B", "TOKEN=$(cat <<E\na\n", "auth: YTpi", "a login | ", "printf -v KEY ", "a\\\n", " \\\n ",
         "password=a|", "name: key\n", "name: HF_TOKEN\n  x: y\n", "value: abc\n", "name: HF_TOKEN\n" + " " * 90, "a_pass: ",
     ],
 )  # fmt: skip

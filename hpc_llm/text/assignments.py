@@ -39,7 +39,7 @@ _SIGN = re.compile(
     rf"""(?P<closed>{_QUOTE}{{0,2}}[\])]{{0,2}})
     (?:
       (?:{_BLANKS}:{_BLANKS}(?:[A-Za-z]{{1,20}}\.)?(?:Optional\[)?&?(?:str|bytes|String|STRING|string|SecretStr|Any)\]?(?:\ ?\|\ ?None)?)?
-      (?P<sign>{_BLANKS}(?:=>|:=|={{1,3}}|\+=|:[-=](?=[^\s}}]{{1,200}}\}})|:(?!:)|\\u003[dD]|%3[DdAa]|<-){_BLANKS})
+      (?P<sign>{_BLANKS}(?:=>|:=|={{1,3}}|:[-=](?=[^\s}}]{{1,200}}\}})|:(?!:)|\\u003[dD]|%3[DdAa]|<-){_BLANKS}|(?:\[\d{{0,6}}\])?\+?=(?=\S))
     | (?P<pair>["']?\ {{0,3}},\ {{0,3}}["']?value["']?\ {{0,3}}[:=]\ {{0,3}}|["']?\ {{1,3}}value=|\ {{0,3}},\ {{0,3}}(?=["']))
     | (?P<tag>>|</[A-Za-z]{{1,20}}>\s{{0,20}}<[A-Za-z]{{1,20}}>)
     | (?P<loose>\ {{0,40}}(?:\||\.{{3,80}}|\t)\ {{0,40}}|\ {{1,4}})
@@ -47,7 +47,9 @@ _SIGN = re.compile(
     re.VERBOSE,
 )
 """What joins a name and its value: a sign, perhaps behind a type; a comma or `value=` in a list of pairs; a tag; or little."""
-_OPEN = re.compile(r"""(?:[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?""")
+_OPEN = re.compile(
+    r"""(?:\(?\$?[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?"""
+)
 _SETS = re.compile(
     r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|printf\ -v|ENV|ARG|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w.-]{1,40}\.)?|(?<![\w-])--?)["']?\Z"""
 )

@@ -11,9 +11,14 @@ _VALUE = (
 )
 _USER = r"""["']?[^\s:"'$|;&]{{1,60}}{0}(?P<{1}>[^\s"'$<>(|;&`][^\s"'|;&`]{{0,199}})"""
 
+ASKING = r"""(?:kinit|sudo\ (?:-[a-zA-Z]{1,8}\ ){0,3}-[a-zA-Z]{0,6}S|sudo\ --stdin|cryptsetup|gpg|smbpasswd|chpasswd
+    |passwd|iinit|aklog|klog|vncpasswd|(?:[\w-]{2,20}\ ){1,2}login|hf\ auth)"""
+"""Programs that read a password from their input."""
+
 _TAKES: tuple[tuple[str, str], ...] = (
     (r"curl", r"(?:-[a-zA-Z#]{0,8}[uU][\ =]?|--(?:proxy-)?user[\ =])" + _USER.format(":", "v0")),
     (r"https?|xh", r"(?:-a|--auth)[\ =]?" + _USER.format(":", "v1")),
+    (r"curl", r"--oauth2-bearer[\ =]" + _VALUE.format("v17")),
     (r"wandb\ login", r"(?P<v2>(?:local-)?[0-9a-f]{40})(?![0-9A-Za-z])"),
     (r"redis-cli|keydb-cli|valkey-cli", r"(?:-a|--pass)\ " + _VALUE.format("v3")),
     (r"mongo(?:sh|dump|restore|import|export)?|cqlsh|ncftp(?:put|get|ls)|rdesktop", r"-p\ " + _VALUE.format("v4")),
@@ -28,7 +33,7 @@ _TAKES: tuple[tuple[str, str], ...] = (
     (r"rclone\ obscure", r"" + _VALUE.format("v12")),
     (r"sqlplus", _USER.format("/", "v13")),
     (r"net\ use", r"(?:[A-Za-z*]:?\ )?[\\/]{2}[^\s]{1,120}\ " + _VALUE.format("v15") + r"\ {1,3}/"),
-    (r"curl|wget", r"--(?:oauth2-bearer|(?:proxy-|ftp-|http-)?password|pass|proxy-pass|tlspassword)[\ =]" + _VALUE.format("v16")),
+    (ASKING, r"(?:[^\n|;<]{0,200}\ )?<<<\ {0,3}" + _VALUE.format("v16")),
 )  # fmt: skip
 """Program, and by which option it takes what."""
 COMMAND = re.compile(

@@ -17,13 +17,14 @@ from hpc_llm.text.assignments import secrets_assigned
 from hpc_llm.text.bare_values import REDIRECTION
 from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_blocks import secrets_in_blocks
-from hpc_llm.text.secret_encoded import secrets_encoded
-from hpc_llm.text.secret_input import secrets_in_input
-from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable
+from hpc_llm.text.secret_encoded import is_login, secrets_encoded
+from hpc_llm.text.secret_inputs import secrets_in_inputs
+from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable, words_of
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
 from hpc_llm.text.secret_programs import secrets_in_commands
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
 from hpc_llm.text.secret_values import HIDDEN, is_harmless, is_kept, is_number, is_told
+from hpc_llm.text.shell_joins import lines_joined, words_joined
 from hpc_llm.text.shown import shown
 from hpc_llm.text.word_lists import with_lists_as_commands
 
@@ -53,8 +54,6 @@ _VARIABLE = re.compile(rf"""(?<![A-Za-z0-9_$])({"|".join(sorted(OF_VARIABLES))})
 """A variable whose whole name means a secret, wherever a request writes one."""
 _ENVIRONMENTS = frozenset(("env", "environment", "proxy_env"))
 """Keys under which variables of the environment stand."""
-_JOINED = re.compile(r"""\\\n|(?<==)(?:''|"")(?=[\w"'$])|(?<=\w)(?:""|''|"'|'")(?=\w)|(?<=[_-])["'](?=\w)""")
-"""By which the shell joins two lines, or the parts of a word."""
 _SHORT = 400
 WAY_IN = (
     "Records and scripts are read by others: write NAME=VALUE into a file, `chmod 600` it, and name it by --env-file FILE "
@@ -78,13 +77,20 @@ def _is_short_secret(text: str, name: str) -> bool:
 
 
 def _is_secret(text: str, name: str) -> bool:
-    if (plain := _JOINED.sub("", shown(text))) != text and _is_secret(plain, name):
+    if not text.isprintable() and (plain := lines_joined(shown(text))) != text and _is_secret(plain, name):
+        return True
+    if (joined := words_joined(text)) != text and _is_secret(joined, name):
         return True
     if with_lists_as_commands(text, _redacted) != text:
         return True
     if any(is_kept(of_variable(found[1]), found[2]) for found in _VARIABLE.finditer(text)):
         return True
-    return has_secret_shape(text) or is_kept(name, text) or is_kept("", text)
+    return has_secret_shape(text) or is_kept(name, text) or is_kept("", text) or _is_login(name, text)
+
+
+def _is_login(name: str, text: str) -> bool:
+    """Whether it is the `auth` of a registry, as docker keeps it."""
+    return words_of(name)[-1:] == ["AUTH"] and is_login(text)
 
 
 def find_secret(value: Any, place: str = "") -> str | None:
@@ -126,14 +132,15 @@ def refuse_secrets(value: Any, where: str) -> None:
 def redacted(text: str) -> str:
     """`text` without the secrets that are known by their shape, or by the name that they are assigned to.
 
-    What nobody sees splits no secret: where one shows without hidden characters, or in what the shell joins, the text is given without
-    them, or joined.
+    What nobody sees splits no secret: where one shows without hidden characters, or in lines and words that the shell joins, the
+    text is given without them, or joined.
     """
-    safe, plain = _by_line(text), _JOINED.sub("", text)
-    if plain == text:
+    safe = _by_line(text)
+    whole = lines_joined(text)
+    if whole == text:
         return safe
-    joined = redacted(plain)
-    return safe if joined == _JOINED.sub("", safe) else joined
+    joined = redacted(whole)
+    return safe if joined == lines_joined(safe) else joined
 
 
 def _by_line(text: str) -> str:
@@ -141,9 +148,17 @@ def _by_line(text: str) -> str:
         plain = shown(text)
         if plain != text and (safe := redacted(plain)) != plain:
             return safe
-    text = _without(text, (*secrets_in_pairs(text), *secrets_in_blocks(text), *secrets_in_input(text)))
+    text = _without(text, (*secrets_in_pairs(text), *secrets_in_blocks(text), *secrets_in_inputs(text)))
     if "\n" in text and "PRIVATE KEY" not in text:  # nothing else goes over several lines
         return "\n".join(map(redacted, text.split("\n")))
+    safe, whole = _of_line(text), words_joined(text)
+    if whole == text:
+        return safe
+    joined = _of_line(whole)
+    return safe if joined in (whole, words_joined(safe)) else joined
+
+
+def _of_line(text: str) -> str:
     text = with_lists_as_commands(text, _redacted)
     return _short_redacted(text) if len(text) <= _SHORT else _redacted(text)
 
@@ -188,7 +203,8 @@ def without_secrets(value: Any, name: str = "", in_environment: bool = False) ->
     if not isinstance(value, str):
         return value
     is_named = is_secret_name(name) or is_collective(name)
-    return HIDDEN if is_named and is_kept(name, value) else redacted(value)
+    is_one = (is_named and is_kept(name, value)) or _is_login(name, value)
+    return HIDDEN if is_one else redacted(value)
 
 
 def has_secret_shape(text: str) -> bool:
@@ -212,7 +228,7 @@ _FOUND = (
     secrets_assigned,
     secrets_in_pairs,
     secrets_in_blocks,
-    secrets_in_input,
+    secrets_in_inputs,
     secrets_encoded,
 )
 _WORDS_OF_NAMED = ("auth", "key", "token", "pass", "basic ", "mysql", "mariadb", "login", "%3a")

@@ -1,4 +1,4 @@
-"""Keys and passwords in base64: of scripts that decode them where they use them, and of docker's logins. Standard library only."""
+"""Keys in base64, as scripts hold them that decode them where they use them, and the logins of registries, `"auth": "…"`. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from hpc_llm.text.secret_shapes import OF_A_SERVICE, SHAPES
 _LOGIN = re.compile(r"""\\{0,4}["']auth\\{0,4}["']\s{0,8}:\s{0,8}\\{0,4}["']([A-Za-z0-9+/]{8,400}={0,2})\\{0,4}["']""")
 """How docker keeps a user and a password."""
 _WORD = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{20,2000}={0,2}(?![A-Za-z0-9+/=_-])")
+_LOGIN = re.compile(
+    r"""(?<![A-Za-z0-9])(?i:auth)[\\"']{0,6}\s{0,20}[:=]\s{0,20}[\\"']{0,6}([A-Za-z0-9+/]{8,400}={0,2})(?![A-Za-z0-9+/=])"""
+)
 
 
 def secrets_encoded(text: str) -> Iterator[tuple[int, int]]:
-    """Where a word stands that is base64 of a key whose form is known.
+    """Where a word stands that is base64 of a key whose form is known, or behind `auth` of a user and a password.
 
     >>> text = "echo aGZfQWJjRGVmR2hpSmtsTW5vUHFyU3R1MTIK | base64 -d; cat QWxsIHRoYXQgaXMgZ29sZCBpcyBub3Q="
     >>> [text[start:end] for start, end in secrets_encoded(text)]
     ['aGZfQWJjRGVmR2hpSmtsTW5vUHFyU3R1MTIK']
     """
     yield from (found.span() for found in _WORD.finditer(text) if _is_key(found[0]))
-    if "auth" in text:
-        yield from (found.span(1) for found in _LOGIN.finditer(text) if ":" in _plain(found[1]))
+    yield from (found.span(1) for found in _LOGIN.finditer(text) if is_login(found[1]))
 
 
-def _plain(word: str) -> str:
-    """What it says; "" for most words of that length, which are sums, names and paths."""
+def is_login(word: str) -> bool:
+    """Whether it is `user:password` in base64."""
     try:
-        return base64.b64decode(word, validate=True).decode("ascii")
+        user, colon, password = base64.b64decode(word, validate=True).decode("utf-8").partition(":")
     except ValueError:
-        return ""
+        return False
+    return bool(user and colon and password) and (user + password).isprintable()
 
 
 def _is_key(word: str) -> bool:
