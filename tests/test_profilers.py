@@ -114,7 +114,7 @@ def test_two_ranks_of_this_machine_are_profiled_and_the_tables_name_their_files(
 
 def test_ncu_looks_into_as_many_kernels_as_are_asked_for(machine: Machine) -> None:
     cluster = machine.cluster(**NVIDIA)
-    asked = {"profile": "ncu", "gpus_per_node": 1}
+    asked: dict[str, Any] = {"profile": "ncu", "gpus_per_node": 1}
     assert "--launch-count=200\n" in machine.script(cluster, **asked)
     assert "--launch-count=30\n" in machine.script(cluster, set=["profile_kernels=30"], **asked)
 

@@ -31,7 +31,7 @@ from hpc_llm.records.run import carried_file
 _PACKAGE = Path(hpc_llm.__file__).parent
 _MODULES = (
     "__init__", "errors", "immutable", "outside", "registry",
-    "text/__init__", "text/env_file", "text/json_text", "text/out_of_memory", "text/pasted", "text/program_patterns", "text/assignments", "text/bare_values", "text/connection_strings", "text/secrecy", "text/secret_addresses", "text/secret_blocks", "text/secret_encoded", "text/secret_inputs", "text/secret_names", "text/secret_pairs", "text/secret_programs", "text/secret_shapes", "text/secret_values", "text/shell_joins", "text/shown", "text/word_lists",
+    "text/__init__", "text/env_file", "text/homes", "text/json_text", "text/json_weight", "text/late_pattern", "text/out_of_memory", "text/pasted", "text/program_patterns", "text/assignments", "text/bare_values", "text/connection_strings", "text/secrecy", "text/secret_addresses", "text/secret_blocks", "text/secret_encoded", "text/secret_inputs", "text/secret_names", "text/secret_pairs", "text/secret_programs", "text/secret_shapes", "text/secret_values", "text/shell_joins", "text/shown", "text/word_lists",
     "records/__init__", "records/checkpoints", "records/compiled", "records/digests", "records/fetched", "records/files", "records/metrics", "records/models", "records/possible", "records/rank_variables", "records/run", "records/stops", "records/weight_files",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/deepspeed_values",
     "planning/encoder_decoder", "planning/engines/__init__", "planning/engines/deepspeed", "planning/engines/facts", "planning/engines/plain", "planning/experiment",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from hpc_llm.text.program_words import ASKING
-
 _VALUE = (
     r"""(?:'(?P<{0}s>[^'\n]{{3,200}})'|"(?P<{0}d>[^"\n]{{3,200}})"|(?P<{0}>[^\s"'$<>(|;&`-][^\s"'|;&`]{{2,199}}))"""
 )
@@ -18,7 +16,7 @@ ASKING = r"""(?:kinit|sudo\ (?:-[a-zA-Z]{1,8}\ ){0,3}-[a-zA-Z]{0,6}S|sudo\ --std
 _TAKES: tuple[tuple[str, str], ...] = (
     (r"curl", r"(?:-[a-zA-Z#]{0,8}[uU][\ =]?|--(?:proxy-)?user[\ =])" + _USER.format(":", "v0")),
     (r"https?|xh", r"(?:-a|--auth)[\ =]?" + _USER.format(":", "v1")),
-    (r"curl", r"--oauth2-bearer[\ =]" + _VALUE.format("v17")),
+    (r"curl|wget", r"--(?:oauth2-bearer|(?:proxy-|ftp-|http-)?password|pass|proxy-pass|tlspassword)[\ =]" + _VALUE.format("v17")),
     (r"wandb\ login", r"(?P<v2>(?:local-)?[0-9a-f]{40})(?![0-9A-Za-z])"),
     (r"redis-cli|keydb-cli|valkey-cli", r"(?:-a|--pass)\ " + _VALUE.format("v3")),
     (r"mongo(?:sh|dump|restore|import|export)?|cqlsh|ncftp(?:put|get|ls)|rdesktop", r"-p\ " + _VALUE.format("v4")),

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, SHAPES
 
-_LOGIN = re.compile(r"""\\{0,4}["']auth\\{0,4}["']\s{0,8}:\s{0,8}\\{0,4}["']([A-Za-z0-9+/]{8,400}={0,2})\\{0,4}["']""")
-"""How docker keeps a user and a password."""
 _WORD = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{20,2000}={0,2}(?![A-Za-z0-9+/=_-])")
 _LOGIN = re.compile(
     r"""(?<![A-Za-z0-9])(?i:auth)[\\"']{0,6}\s{0,20}[:=]\s{0,20}[\\"']{0,6}([A-Za-z0-9+/]{8,400}={0,2})(?![A-Za-z0-9+/=])"""
@@ -29,11 +27,16 @@ def secrets_encoded(text: str) -> Iterator[tuple[int, int]]:
 
 def is_login(word: str) -> bool:
     """Whether it is `user:password` in base64."""
-    try:
-        user, colon, password = base64.b64decode(word, validate=True).decode("utf-8").partition(":")
-    except ValueError:
-        return False
+    user, colon, password = _plain(word).partition(":")
     return bool(user and colon and password) and (user + password).isprintable()
+
+
+def _plain(word: str) -> str:
+    """What it says; "" for most words of that length, which are sums, names and paths."""
+    try:
+        return base64.b64decode(word, validate=True).decode("utf-8")
+    except ValueError:
+        return ""
 
 
 def _is_key(word: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _CONTINUED = re.compile(r"([ \t]{0,80})\\\r?\n([ \t]{0,80})")
-_BETWEEN = re.compile(r"""(?<=[\w=+/.-])(?:""|''|"'|'")(?=[\w+/.-])""")
+_BETWEEN = re.compile(r"""(?<=[\w=+/.-])(?:""|''|"'|'")(?=[\w+/.-])|(?<==)(?:""(?=')|''(?="))""")
 """Where one quoted part ends and the next begins, or an empty one stands."""
 _BEFORE = re.compile(r"""(?<![\w"'])(["'])([\w+/.-]{1,200})\1(?=[A-Za-z0-9])""")
 _BEHIND = re.compile(r"""(?<=[\w.+/-]{2})(["'])([\w+/.-]{1,200})\1(?!\w)""")
