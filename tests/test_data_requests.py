@@ -382,6 +382,7 @@ def test_what_reads_the_files_is_looked_for_before_the_job_begins(own_folder: Pa
 
 
 @pytest.mark.train
+@pytest.mark.usefixtures("copied_ranks")
 def test_it_is_prepared_trained_on_and_told(rows: Path) -> None:
     text = rows.with_name("text.txt")
     text.write_text("".join(f"the {n} brown foxes jump\n" for n in range(100)))
@@ -413,6 +414,7 @@ def test_it_is_prepared_trained_on_and_told(rows: Path) -> None:
     assert cli("diagnose", "logs").returncode == 0
 
 
+@pytest.mark.usefixtures("copied_ranks")
 def test_a_step_without_a_token_to_learn_has_no_loss_and_spoils_no_run(own_folder: Path) -> None:
     """A question may be longer than several sequences; that nothing of them is learned is no divergence."""
     rows = [{"question": "why? " * 60, "answer": "so"}] + [
@@ -437,6 +439,7 @@ def test_a_step_without_a_token_to_learn_has_no_loss_and_spoils_no_run(own_folde
     assert run["outcome"] == "COMPLETED" and run["result"]["loss_last"] is not None
 
 
+@pytest.mark.usefixtures("copied_ranks")
 def test_a_preparation_that_fails_says_why(own_folder: Path) -> None:
     Path("a.jsonl").write_text('{"text": "x"}\n{"tex": "y"}\n')
     made = cli("submit", "--task=prepare", "--cluster=local", "--model=tiny", "--data=a.jsonl", "--wait", "--json")

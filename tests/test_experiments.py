@@ -198,6 +198,7 @@ engine by itself are run in tests/worker, other launchers in tests/worker/test_l
 
 @pytest.mark.train
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("copied_ranks")
 @pytest.mark.parametrize("file", REALLY_RUN)
 def test_small_runs_run(place: Path, tmp_path: Path, file: str) -> None:
     """And no reference changes what is measured, or is held against it."""

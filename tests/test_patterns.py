@@ -101,7 +101,8 @@ def seconds(pattern: re.Pattern[Any], text: str, length: int) -> float:
 
 
 def is_slow(pattern: re.Pattern[Any], text: str) -> bool:
-    if seconds(pattern, text, LONG) < SLOW_S:
+    # Of a quarter what grows like the third power takes a part in 64.
+    if seconds(pattern, text, LONG // 4) < SLOW_S / 64 or seconds(pattern, text, LONG) < SLOW_S:
         return False
     short = min(seconds(pattern, text, SHORT) for _ in range(3))
     return bool(seconds(pattern, text, LONG) > QUADRATIC * max(short, 1e-5))
@@ -137,17 +138,38 @@ def diagnosed_s(line: bytes, length: int, between: bytes) -> float:
     return time.process_time() - begin
 
 
+WHOLE, MOST_S = 50_000, 0.4
+"""Bytes of a block of which many are in a log of a few megabytes, and what is too long for one."""
+
+
+def may_be_slow(line: bytes, between: bytes) -> bool:
+    """Whether a whole block would take half of the most, if it grows on as from a sixteenth of it to a quarter."""
+    quarter = diagnosed_s(line, WHOLE // 4, between)
+    if quarter < MOST_S / 64:  # what grows like the third power takes no longer than the most then
+        return False
+    growth = quarter / max(diagnosed_s(line, WHOLE // 16, between), 1e-5)
+    return quarter * max(growth, 4.0) > MOST_S / 2
+
+
 @pytest.mark.parametrize("between", [b"", b" ", b"\n", b"\n  x: "], ids=["together", "a blank", "lines", "labels"])
 def test_a_log_that_repeats_a_sign_takes_a_time_that_grows_like_it(between: bytes) -> None:
     units = _units()
     assert len(units) > 1000
     units = units[::3] if b"\n" in between else units  # that a line is long is what is dangerous
-    long = {unit: diagnosed_s(unit, 50_000, between) for unit in units}
     # A block is read as a whole, so that what takes a second takes a minute in a log of a few megabytes.
-    slow = [
-        unit for unit in units if long[unit] > 0.4 and min(diagnosed_s(unit, 50_000, between) for _ in range(2)) > 0.4
-    ]
+    doubtful = [unit for unit in units if may_be_slow(unit, between)]
+    slow = [unit for unit in doubtful if all(diagnosed_s(unit, WHOLE, between) > MOST_S for _ in range(3))]
     assert slow == []
+
+
+def test_a_text_that_takes_too_long_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for power, whole_s in ((2, 2 * MOST_S), (3, 2 * MOST_S), (1, 2 * MOST_S)):
+        monkeypatch.setitem(
+            globals(), "diagnosed_s", lambda line, length, between, p=power, s=whole_s: s * (length / WHOLE) ** p
+        )
+        assert may_be_slow(b"x", b"")
+    monkeypatch.setitem(globals(), "diagnosed_s", lambda line, length, between: MOST_S / 3 * length / WHOLE)
+    assert not may_be_slow(b"x", b"")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copied_ranks import variables_for
 from profiling_programs import write_profilers
 from standin import Machine
 
@@ -82,9 +83,9 @@ def test_what_can_see_nothing_is_refused_when_planning(cluster: str, asked: dict
 
 
 @pytest.mark.train
-def test_two_ranks_of_this_machine_are_profiled_and_the_tables_name_their_files(tmp_path: Path) -> None:
+def test_two_ranks_of_this_machine_are_profiled_and_the_tables_name_their_files(tmp_path: Path, copies: Path) -> None:
     programs = write_profilers(tmp_path / "programs")
-    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    environ = {**os.environ, **variables_for(copies), "PATH": f"{programs}:{os.environ['PATH']}"}
     words = [
         "submit", "--cluster", "local", "--method", "ddp", "--model", "tiny", "--steps", "4", "--warmup-steps", "1",
         "--micro-batch-size", "2", "--sequence-length", "32", "--set", "tasks_per_node=2", "--run-id", "two", "--profile", "nsys",

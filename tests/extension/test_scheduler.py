@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from copied_ranks import FOLDER, PLACE
 from installed import OUTSIDE, install
 
 from hpc_llm.errors import ProfileError
@@ -98,7 +99,8 @@ def test_its_script_asks_for_its_job_and_knows_it_by_its_variables(site: Site) -
 
 
 @pytest.mark.train
-def test_a_run_is_submitted_followed_and_ends_as_on_slurm(site: Site) -> None:
+def test_a_run_is_submitted_followed_and_ends_as_on_slurm(site: Site, copies: Path) -> None:
+    site.environ |= {PLACE: str(copies), "PYTHONPATH": f"{FOLDER}:{site.environ['PYTHONPATH']}"}
     [run] = site.submit("--steps=6", "--sequence-length=32", "--wait")
     assert site.status(run) == ("COMPLETED", "COMPLETED", "toy_1.x")
     folder = site.folder / "logs" / run

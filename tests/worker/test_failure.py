@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from copied_ranks import variables_for
 from tiny_plans import RunPlan, make_plan, start_worker
 
 from hpc_llm.diagnosis import diagnose_run
@@ -166,9 +167,9 @@ def test_a_wrong_number_of_ranks_is_invalid_and_trains_nothing(run_plan: RunPlan
     assert result["measured_steps"] == 0
 
 
-def test_the_rank_that_failed_first_is_the_cause(tmp_path: Path) -> None:
+def test_the_rank_that_failed_first_is_the_cause(tmp_path: Path, copies: Path) -> None:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(HERE / "rank_1_fails.py")]
-    process = start_worker(tmp_path / "run", make_plan("z2", world_size=2), *launch)
+    process = start_worker(tmp_path / "run", make_plan("z2", world_size=2), *launch, **variables_for(copies))
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 1, errors[-3000:]
     result = read_json(RunPaths(tmp_path / "run").result)

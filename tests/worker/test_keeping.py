@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copied_ranks import variables_for
 from test_worker_signals import WORKER, family, wait_for_steps
 from tiny_models import save
 from tiny_plans import RunPlan, make_plan, start_worker
@@ -205,7 +206,7 @@ def test_what_is_kept_can_be_read_by_whom_the_umask_lets(story: Story) -> None:
 # --- whole or not there ----------------------------------------------------------------------------------------------
 
 
-def test_killed_while_one_rank_still_writes_the_older_checkpoint_is_the_one(tmp_path: Path) -> None:
+def test_killed_while_one_rank_still_writes_the_older_checkpoint_is_the_one(tmp_path: Path, copies: Path) -> None:
     run, plan = RunPaths(tmp_path / "run"), make_plan("z2", 2, precision="fp32", steps=8, save_every=2, keep=1)
     process = start_worker(run.root, plan, *TWO, str(HERE / "rank_1_is_slow.py"))
     half = run.checkpoints / ".step-4.part" / "engine"
@@ -216,7 +217,7 @@ def test_killed_while_one_rank_still_writes_the_older_checkpoint_is_the_one(tmp_
     process.communicate(timeout=300)
     assert steps_kept(run) == [2]
     put_away(run)
-    result = finish(run, plan, *TWO, *WORKER, HPC_LLM_TRY="2")
+    result = finish(run, plan, *TWO, *WORKER, HPC_LLM_TRY="2", **variables_for(copies))
     assert (result["outcome"], result["resumed"]["step"]) == ("COMPLETED", 2)
     assert list(losses(run)) == list(range(3, 9))
     assert [path.name for path in run.checkpoints.iterdir()] == ["step-8"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from copied_ranks import variables_for
 from rights import GROUP, as_user, needs_root
 
 from hpc_llm.errors import SubmissionError
@@ -57,7 +58,7 @@ def test_files_and_folders_follow_the_umask(mask: int, tmp_path: Path, umask: Ca
 
 
 @pytest.mark.train
-def test_a_whole_run_follows_the_umask(tmp_path: Path) -> None:
+def test_a_whole_run_follows_the_umask(tmp_path: Path, copies: Path) -> None:
     """What the script, submitit and the training program write, in a folder that hands its group down."""
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -76,7 +77,10 @@ def test_a_whole_run_follows_the_umask(tmp_path: Path) -> None:
         "submit",
         *options.split(),
     ]
-    done = subprocess.run([*command, "--logs", str(shared)], capture_output=True, text=True, check=False, timeout=500)
+    environ = {**os.environ, **variables_for(copies)}
+    done = subprocess.run(
+        [*command, "--logs", str(shared)], capture_output=True, text=True, check=False, timeout=500, env=environ
+    )
     assert done.returncode == 0, done.stderr
     found = [path for path in (shared / "r").rglob("*") if not path.is_symlink()]
     assert {"result.json", "steps.jsonl", "exit.json", "log.out", "job.json", "process.json"} <= {

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from copied_ranks import variables_for
 from tiny_plans import make_plan, start_worker
 
 from hpc_llm.errors import RequestError
@@ -48,12 +49,12 @@ def test_a_second_start_by_hand_is_refused_and_changes_nothing(
     )
 
 
-def test_all_ranks_of_a_second_start_refuse(paths: RunPaths) -> None:
+def test_all_ranks_of_a_second_start_refuse(paths: RunPaths, copies: Path) -> None:
     """One that went on would wait for the others, be told to stop, and put that in place of the earlier result."""
     write_json(paths.result, {"schema": 1, "outcome": "FAILED", "outcome_reason": "the earlier one"})
     before = content(paths.root)
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *WORKER)
-    process = start_worker(paths.root, make_plan("z2", world_size=2), *launch)
+    process = start_worker(paths.root, make_plan("z2", world_size=2), *launch, **variables_for(copies))
     _, errors = process.communicate(timeout=200)
     assert process.returncode != 0
     assert errors.count("has been started before, result.json would be lost") >= 1
