@@ -356,7 +356,8 @@ class Rule:
         if (
             found and b"," in match[0] and _DECIMAL_COMMA.search(match[0])
         ):  # which of them had one nobody knows any more
-            found = {name: value for name, value in found.items() if name in _COUNTS}
+            unread = {LOSS_UNREAD: 1} if {"loss", LOSS_UNREAD} & found.keys() else {}
+            found = {name: value for name, value in found.items() if name in _COUNTS} | unread
         return found and {name: value for name, value in found.items() if _is_sane(value)}
 
 
