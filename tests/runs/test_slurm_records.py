@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpc_llm.errors import Notice
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.slurm import clients
 from hpc_llm.schedulers.slurm.records import (
@@ -286,3 +287,12 @@ def test_what_a_command_complains_of_is_short_and_holds_no_secret(
     answer, complaint = clients.call(["squeue"])
     assert answer is None and "Tr0ub4dor99x" not in complaint and len(complaint) < 5000
     assert complaint.startswith("squeue: error: password=")
+
+
+def test_who_waits_for_slurm_is_told_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(clients, "_told", set())
+    with pytest.warns(Notice, match="sh has not answered for 0 s: it is waited for") as told:
+        for _ in range(2):
+            assert clients.call(["sh", "-c", "sleep 0.4; echo 17"]) == ("17\n", "")
+    assert len(told) == 1

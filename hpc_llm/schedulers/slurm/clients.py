@@ -10,11 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hpc_llm.errors import notice
 from hpc_llm.schedulers.environment import without_slurm
 from hpc_llm.text.secrecy import redacted
 
 TIMEOUT_S = 60.0
 """A controller that hangs keeps its clients waiting for many times its own MessageTimeout."""
+_PATIENCE_S = 5.0
+"""So long nobody wonders."""
 _MOST_BYTES = 1 << 28
 """Of what it prints: a quarter of a million jobs."""
 _MOST_SAID = 4096
@@ -25,6 +28,8 @@ _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 _NOT_SET_UP = re.compile(r"Could not establish a configuration source|DNS SRV lookup failed|_dns_srv: ")
 
+_told: set[str] = set()
+"""Commands of which was told that they take long."""
 _known: dict[str, str] = {}
 """Names by the SLURM_CONF of the environment: a cluster keeps its own while this process lives."""
 _silent: set[str] = set()
@@ -68,7 +73,7 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str, 
                 if pipe is not None:
                     ready.register(pipe, selectors.EVENT_READ, name)
             while ready.get_map():
-                for key, _ in ready.select(_left(command, deadline)):
+                for key, _ in _readable(ready, command, deadline):
                     part = os.read(key.fd, _PIECE)
                     if key.data == "out" or len(read["err"]) < _MOST_SAID:
                         read[key.data] += part
@@ -82,6 +87,17 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str, 
             raise
     out, err = (bytes(one).decode("utf-8", "surrogateescape") for one in read.values())
     return code, out.replace("\r\n", "\n"), err.strip()
+
+
+def _readable(
+    ready: selectors.BaseSelector, command: Sequence[str], deadline: float
+) -> list[tuple[selectors.SelectorKey, int]]:
+    """What can be read by now; who waits for a command is told once that it is waited for."""
+    found = ready.select(min(_left(command, deadline), _PATIENCE_S))
+    if not found and command[0] not in _told:
+        _told.add(command[0])
+        notice(f"{command[0]} has not answered for {_PATIENCE_S:.0f} s: it is waited for, {TIMEOUT_S:.0f} s at most")
+    return found
 
 
 def _left(command: Sequence[str], deadline: float) -> float:
