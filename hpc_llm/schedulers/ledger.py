@@ -66,6 +66,10 @@ class Note:
             return False
         return identity.output == output_of(identity.run_dir, self.array, at)
 
+    def is_of_place(self, run_dir: str) -> bool:
+        """Whether a run of it was made there."""
+        return self._place_of(run_dir) is not None
+
     def _place_of(self, run_dir: str) -> int | None:
         folder, _, name = run_dir.rpartition("/")
         return self.runs.index(name) if folder == self.logs.rstrip("/") and name in self.runs else None
@@ -119,9 +123,9 @@ def is_noted(identity: Identity) -> bool:
 
 
 def is_noted_elsewhere(identity: Identity) -> bool:
-    """Whether this user has noted that submission for other runs than the one whose record tells of it: somebody made that up."""
+    """Whether this user has noted that submission for runs in other places than the one whose record tells of it: somebody made that up."""
     found = note_of(identity.uuid)
-    return found is not None and not found.is_of(identity)
+    return found is not None and not found.is_of_place(identity.run_dir or "")
 
 
 def vouches_for(submission: Submission, run_dirs: Sequence[str], digests: Sequence[str]) -> bool:
