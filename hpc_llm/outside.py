@@ -6,6 +6,7 @@ Their code may do anything as it is loaded, so each way in which it can be broke
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
@@ -13,6 +14,7 @@ import os
 import sys
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 from hpc_llm.errors import RequestError, notice
@@ -100,6 +102,18 @@ def _folders() -> tuple[tuple[str, int | None], ...]:
 def _installed(folders: tuple[tuple[str, int | None], ...]) -> Any:
     """All entry points in `folders`, read once for all kinds; Python 3.12 has another type for them than those before."""
     return importlib.metadata.entry_points()
+
+
+@contextlib.contextmanager
+def away_from_here() -> Iterator[None]:
+    """The block runs in the root folder: some libraries look for their settings in the working directory, which may be a stranger's."""
+    here = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir("/")
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
 
 
 def reason_of(error: BaseException) -> str:

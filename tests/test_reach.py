@@ -16,6 +16,8 @@ from rendering import batch, planned
 from hpc_llm.cli import run
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.settings import refuse_reach
+from hpc_llm.site.cluster import load_cluster
+from hpc_llm.site.profiles import user_cache, user_config, user_state
 from hpc_llm.site.reach import SCRATCH, leaves_folder, loads_code
 
 LOCAL = ("--cluster", "local", "--method", "z3o", "--model", "tiny")
@@ -202,6 +204,7 @@ def announcement(text: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("request: {extra: [--container=/x, --qos=high, --chdir=/y]}", "code the job loads (request.extra --container, request.extra --chdir)"),
         ("request: {extra: [--task-prolog=x, --container-image=y]}", "request.extra --task-prolog, request.extra --container-image"),
         ("request: {export: all}", "leads the job elsewhere (request.export all, your shell's variables)"),
+        ("prelude: {module_system: lmod, profilers: {nsys: /x/evil}}", "code the job loads (prelude.profilers)"),
         ("env: {file: /somewhere/secrets}", "leads the job elsewhere (env.file /somewhere/secrets)"),
         ("env: {common: {NCCL_DEBUG_FILE: /x/%h, NCCL_DEBUG: INFO, HF_HOME: '${SCRATCH}'}}", "elsewhere (NCCL_DEBUG_FILE, HF_HOME)"),
         ("env: {multi_node: {OMPI_MCA_mca_base_param_files: x}}", "code the job loads (OMPI_MCA_mca_base_param_files)"),
@@ -402,3 +405,21 @@ def test_what_tells_which_run_or_job_it_is_belongs_to_nobody_s_env(name: str) ->
 )
 def test_what_says_how_slurm_starts_tasks_may_be_set(name: str) -> None:
     assert f"export {name}=1" in batch("delta", "z3", set=(f"env.{name}=1",)).scripts[0].text
+
+
+@pytest.mark.parametrize("home", ["~", "./~", "home"])
+def test_a_home_within_the_working_directory_is_nobody_s(
+    own_folder: Path, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user without a home, as in a container, has the name `~` for one, and a checkout may have a folder of that name."""
+    for place in (".config/hpc-llm/clusters", ".config/hpc-llm/templates", ".local/state/hpc-llm/submissions"):
+        (own_folder / home / place).mkdir(parents=True)
+    (own_folder / home / ".config/hpc-llm/clusters/local.yaml").write_text(
+        "extends: local\nenv: {common: {LD_PRELOAD: /tmp/x.so}}\n"
+    )
+    monkeypatch.setenv("HOME", home)
+    for variable in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    for own in (user_config(), user_state(), user_cache()):
+        assert own.is_absolute() and not own.exists() and not own.is_relative_to(own_folder)
+    assert "LD_PRELOAD" not in load_cluster("local").env.common

@@ -13,7 +13,7 @@ from hpc_llm.api.find import find_run, logs_folder, paths_of_logs
 from hpc_llm.api.handle import Named, Run, names_of
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import is_trusted_link
-from hpc_llm.text.pasted import refuse_address
+from hpc_llm.text.pasted import refuse_address, refuse_link_by_default
 
 if TYPE_CHECKING:
     from hpc_llm.diagnosis import Diagnosis
@@ -112,6 +112,7 @@ def report(
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"-o {folder} is a file: give a folder, which is made if it is not there.")
+    refuse_link_by_default(folder, OUTPUT)
     if folder.is_symlink() and folder.exists() and not is_trusted_link(folder):
         raise RequestError(f"-o {folder} is a link of somebody to what is not theirs: give another folder.")
     require_plotting()

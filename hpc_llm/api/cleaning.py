@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hpc_llm.api.find import logs_folder
 from hpc_llm.api.handle import Named, runs_of
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.text.homes import from_home
 
 if TYPE_CHECKING:
     from hpc_llm.records.run import RunPaths
@@ -78,10 +79,10 @@ def _caches(folder: Path, named: Sequence[RunPaths] | None) -> list[Taken]:
     from hpc_llm.runs.caches import cached, is_seen, noted_places
 
     caches = caches_folder(folder, os.environ)
-    noted = [logs for logs in noted_places(caches, Path.home()) if is_seen(logs)]
+    noted = [logs for logs in noted_places(caches, from_home("~")) if is_seen(logs)]
     known = [run for logs in dict.fromkeys([folder, *noted]) for run in iter_runs(logs)]
     known = list(dict.fromkeys([*(named or ()), *known]))
-    return cached(caches, Path.home(), dict(zip(known, status(known), strict=True)), named)
+    return cached(caches, from_home("~"), dict(zip(known, status(known), strict=True)), named)
 
 
 def _unproven(chosen: Sequence[Taken], found: Sequence[Taken]) -> dict[Path, str]:

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 
 from hpc_llm.api.handle import Named, runs_of
 from hpc_llm.text.homes import from_home
-from hpc_llm.text.pasted import refuse_address
+from hpc_llm.text.pasted import refuse_address, refuse_link_by_default
 
 if TYPE_CHECKING:
     from hpc_llm.exporting.send import Export
+
+
+OUTPUT = "export"
 
 
 def export(
     runs: Named | Iterable[Named],
     *,
     to: str,
-    output: str | os.PathLike[str] = "export",
+    output: str | os.PathLike[str] = OUTPUT,
     uri: str | None = None,
     project: str | None = None,
     logs: str | os.PathLike[str] | None = None,
@@ -38,4 +41,5 @@ def export(
 
     named = [run.paths for run in runs_of(runs, logs)]
     refuse_address("output", os.fspath(output))
+    refuse_link_by_default(output, OUTPUT)
     return send(named, to, Target(folder=from_home(output), uri=uri, project=project))

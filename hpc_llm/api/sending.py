@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.api.room import check_room
 from hpc_llm.api.sweep import of_cluster
 from hpc_llm.errors import PlanError, SubmissionError, counted, notice
+from hpc_llm.text.homes import from_home
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
@@ -48,7 +49,7 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool, on_sent: OnS
         for submission, its_runs in zip(submissions, new, strict=True)
         for run in its_runs
     ]
-    note_readers((experiment for experiment, _, _ in wanted), logs, Path.home())
+    note_readers((experiment for experiment, _, _ in wanted), logs, from_home("~"))
     with reserved(wanted):
         return _send_all(logs, clusters, submissions, new, on_sent or (lambda runs: None), several=len(batches) > 1)
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from hpc_llm.errors import HpcLlmError
 from hpc_llm.exporting.finished import FinishedRun
 from hpc_llm.exporting.folders import MARK, is_there, put, room_in, sent
 from hpc_llm.exporting.tracker import UNCHANGED, Send, Sent, Target, Tracker
-from hpc_llm.outside import reason_of
+from hpc_llm.outside import away_from_here, reason_of
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import Outcome
 
@@ -34,7 +35,8 @@ _OF_THIS_MACHINE = {
 @contextmanager
 def connect(target: Target) -> Iterator[Send]:
     """Writes into the folder `wandb` of the target's folder."""
-    with _without_its_own_settings(), room_in(target.folder / _FOLDER) as room:
+    target = replace(target, folder=target.folder.absolute())
+    with _without_its_own_settings(), room_in(target.folder / _FOLDER) as room, away_from_here():
         import wandb
 
         try:

@@ -66,7 +66,8 @@ def command_of(record: dict[str, Any], folder: Path) -> str:
 
 def _options(record: dict[str, Any]) -> str:
     given = [("--from", record.get("from")), ("--revision", record.get("revision"))]
-    given += [("--only", pattern) for pattern in record.get("only") or ()]
+    only = record.get("only")
+    given += [("--only", pattern) for pattern in (only if isinstance(only, list) else ())]
     return "".join(
         f" {option} {shlex.quote(_one_line(value))}" for option, value in given if value not in (None, "hub")
     )

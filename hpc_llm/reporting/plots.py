@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.outside import away_from_here
 from hpc_llm.records.files import replacing
 from hpc_llm.records.run import file_name_part
 from hpc_llm.reporting.figure import ALL_MODELS, Figure
@@ -63,15 +63,10 @@ def _matplotlib() -> Any:
     """The library, imported where no file of others is read for its settings: it looks for them in the working directory first."""
     if "matplotlib" in sys.modules:
         return sys.modules["matplotlib"]
-    here = os.open(".", os.O_RDONLY)
-    try:
-        os.chdir("/")
+    with away_from_here():
         import matplotlib
 
         return matplotlib
-    finally:
-        os.fchdir(here)
-        os.close(here)
 
 
 def _write(figure: Figure, section: str, styles: Mapping[str, dict[str, Any]], path: Path) -> list[Path]:

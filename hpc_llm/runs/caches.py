@@ -24,7 +24,7 @@ from hpc_llm.records.files import read_json, reason_of, write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.runs.room import CACHES, Taken, size_of
 from hpc_llm.runs.statuses import RunStatus
-from hpc_llm.runs.wanted import Places
+from hpc_llm.runs.wanted import Places, is_a_name
 
 _KEY = re.compile(r"[0-9a-f]{32}")
 _HALF = re.compile(rf"{re.escape(MAKING)}.+|\.[0-9a-f]{{32}}\.old")
@@ -71,7 +71,7 @@ def _place(experiment: Mapping[str, Any], name: str) -> Path | None:
     plan = experiment.get("plan")
     workload = plan.get("workload") if isinstance(plan, dict) else None
     found = workload.get(name) if isinstance(workload, dict) else None
-    return Path(found) if isinstance(found, str) and "\0" not in found else None
+    return Path(found) if isinstance(found, str) and is_a_name(found) else None
 
 
 def noted_readers(caches: Path) -> dict[str, list[Path]]:
@@ -98,7 +98,7 @@ def _logs_of(note: Path) -> Path | None:
         logs = (read_json(note) or {}).get("logs")
     except OSError:
         return None
-    return Path(logs) if isinstance(logs, str) and logs and "\0" not in logs else None
+    return Path(logs) if isinstance(logs, str) and logs and is_a_name(logs) else None
 
 
 def is_seen(logs: Path) -> bool:

@@ -59,7 +59,19 @@ def goes_on_from(experiment: Mapping[str, Any]) -> Path | None:
     plan = experiment.get("plan")
     workload = plan.get("workload") if isinstance(plan, dict) else None
     resume = workload.get("resume") if isinstance(workload, dict) else None
-    return Path(resume) if isinstance(resume, str) and "\0" not in resume else None
+    return Path(resume) if isinstance(resume, str) and is_a_name(resume) else None
+
+
+def is_a_name(text: str) -> bool:
+    """Whether a file can have that name: it holds no NUL and nothing that no file system encodes.
+
+    >>> is_a_name("/data/x"), is_a_name(chr(0)), is_a_name(chr(0xD800))
+    (True, False, False)
+    """
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 T = TypeVar("T")
@@ -107,7 +119,7 @@ def identity_of(folder: Path) -> Identity | None:
     """By what a folder is the same under each of its names; None where it cannot be looked at."""
     try:
         found = os.stat(folder)
-    except OSError:
+    except (OSError, ValueError):  # a name that no file system has
         return None
     return found.st_dev, found.st_ino
 

@@ -14,7 +14,7 @@ from hpc_llm.site.sbatch_options import ADDRESSEE, is_harmless
 from hpc_llm.text import env_file
 from hpc_llm.text.shown import one_line
 
-_PRELUDE = ("init", "use", "load", "load_multi_node")
+_PRELUDE = ("init", "use", "load", "load_multi_node", "profilers")
 _OF_THE_JOB = re.compile(r"\$\{?(?:PWD|OLDPWD|SLURM_\w*|SUBMITIT_\w*|run_dir|TMPDIR)\b")
 """Folders of the job or of whoever submits: what lies there, a stranger may have put there."""
 

@@ -21,6 +21,8 @@ from hpc_llm.text.secrecy import WAY_IN, find_secret
 from hpc_llm.text.yaml_text import read_yaml
 
 PACKAGE = Path(__file__).parents[1]
+NO_HOME = Path(os.devnull)
+"""In which nothing lies and nobody can put anything."""
 SUFFIXES = {"clusters": ".yaml", "configs": ".yaml"}
 NOUNS = {"clusters": "cluster", "configs": "method"}
 
@@ -47,9 +49,11 @@ def user_state() -> Path:
 
 
 def _xdg(variable: str, fallback: str) -> Path:
-    base = os.environ.get(variable, "")
-    # A relative one is to be ignored, says the convention: it would be another folder in each working directory.
-    return Path(base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), fallback)) / "hpc-llm"
+    base, home = os.environ.get(variable, ""), os.path.expanduser("~")
+    # A relative one is to be ignored, says the convention: it would be another folder in each working directory, and so would a
+    # relative home be, or the name `~` of a user who has none.
+    own = base if os.path.isabs(base) else os.path.join(home, fallback)
+    return (Path(own) if os.path.isabs(own) else NO_HOME) / "hpc-llm"
 
 
 def search_path(kind: str) -> list[Path]:

@@ -26,6 +26,14 @@ _OF_THE_HUB = re.compile(
 )
 
 
+def refuse_link_by_default(output: str | os.PathLike[str], default: str | os.PathLike[str]) -> None:
+    """Raise RequestError where the folder that is written to, when nobody names one, is a link: a checkout may have brought it."""
+    if os.fspath(output) == os.fspath(default) and os.path.islink(output):
+        raise RequestError(
+            f"{os.fspath(output)} is a link here, and leads to {os.readlink(output)}: name the folder that you want by -o DIR."
+        )
+
+
 def refuse_address(said: str, text: str) -> None:
     """Raise RequestError where `text` is an address of the web: as a path it would mean a folder called `https:`.
 

@@ -198,3 +198,33 @@ def test_what_failed_in_the_middle_leaves_nothing_half_done(
     with pytest.raises((OSError, HpcLlmError), match="No space left on device"):
         hpc_llm.export(folder.run.root, to=to, output=tmp_path / "out")
     assert [path for path in (tmp_path / "out").rglob("*") if path.name != "wandb"] == []
+
+
+def test_settings_of_wandb_in_the_working_directory_name_nobody_to_whom_a_run_goes(
+    folder: Folder, tmp_path: Path, needs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("wandb")
+    (tmp_path / "clone" / "wandb").mkdir(parents=True)
+    (tmp_path / "clone" / "wandb" / "settings").write_text(
+        "[default]\nentity = somebody-else\nbase_url = https://h.example\n"
+    )
+    monkeypatch.chdir(tmp_path / "clone")
+    hpc_llm.export(folder.run.root, to="wandb", output="out")
+    [written] = Path("out").rglob("*.wandb")
+    assert b"somebody-else" not in written.read_bytes() and b"h.example" not in written.read_bytes()
+
+
+@pytest.mark.parametrize("what", ["export", "report"])
+def test_nothing_is_written_through_a_link_that_nobody_named(
+    folder: Folder, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "clone" / what).symlink_to("../theirs")
+    monkeypatch.chdir(tmp_path / "clone")
+    with pytest.raises(RequestError, match=rf"{what} is a link here, and leads to \.\./theirs"):
+        if what == "export":
+            hpc_llm.export(folder.run.root, to="tensorboard")
+        else:
+            hpc_llm.report(folder.run.root)
+    assert list((tmp_path / "theirs").iterdir()) == []
