@@ -65,8 +65,8 @@ def _refuse_others_tries(text: str, run: RunPaths) -> None:
 
 
 def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any], bool]:
-    """The run that `resume` means, what it was asked with, empty where its record does not hold it, and whether nobody but
-    this user can have written that. A checkpoint that lies in no run of this user's was asked with nothing that is known."""
+    """The run that `resume` means, what it was asked with, empty where its record does not hold it, and whether this user has
+    said that. A checkpoint that lies in no run of this user's was asked with nothing that is known."""
     from hpc_llm.api.find import find_run
     from hpc_llm.errors import notice
     from hpc_llm.records.checkpoints import MANIFEST
@@ -79,13 +79,27 @@ def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any], bool]:
         if found is None:
             notice(f"--resume {text}: it lies in no run of yours, so all else is as the command line says")
             return RunPaths(given), {}, True
-        run, told, is_own = *found, True
+        run, told = found
+        is_own = _is_noted_there(run)
     else:
         run = find_run(text, logs)
         record = _own_record(run.experiment)
-        told, is_own = record or read_json(run.experiment) or {}, record is not None
+        told = record or read_json(run.experiment) or {}
+        is_own = record is not None and _is_noted_there(run)
     asked = told.get("asked")
     return run, asked if isinstance(asked, dict) else {}, is_own
+
+
+def _is_noted_there(run: RunPaths) -> bool:
+    """Whether this user has noted its submission, in the folder where it lies: what was unpacked is this user's file and not their word."""
+    from hpc_llm.runs.wanted import same_place
+    from hpc_llm.schedulers.ledger import is_noted
+    from hpc_llm.schedulers.runs import read_identity
+
+    identity = read_identity(run)
+    if identity is None or identity.run_dir is None or not is_noted(identity):
+        return False
+    return same_place(run.root) == same_place(identity.run_dir)
 
 
 def _own_run_of(checkpoint: Path) -> tuple[RunPaths, dict[str, Any]] | None:

@@ -332,15 +332,15 @@ def _cancel_local(identities: dict[RunPaths, Identity]) -> dict[RunPaths, str]:
 
 def _elsewhere(run: RunPaths, identity: Identity, here: Living) -> str | None:
     """Why the processes of a run are not to be ended from here and by this folder."""
+    running = here.of_run(identity.uuid, identity.name_of(run.run_id))
+    made_in = (identity.run_dir, str(run.root.absolute()))
+    stranger = next((one for one in running if str(one.folder) not in made_in), None)
+    if stranger is not None:
+        return f"its process {stranger.pid} was started for the run in {stranger.folder}: cancel that"
     marks = read_json(run.process) or {}
     named = [process_in(marks, "script"), process_in(marks, "queue"), identity.process]
     places = [place_of(one) for one in named if one is not None]
-    if (
-        here.of_run(identity.uuid, identity.name_of(run.run_id))
-        or here.queue_of(identity.uuid)
-        or not places
-        or None in places
-    ):
+    if running or here.queue_of(identity.uuid) or not places or None in places:
         return None
     return f"it belongs to {places[0]}: cancel it there, or remove its folder if that is no more"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import make_run
 from rights import needs_root
 from run_folders import Folder
 
@@ -188,3 +189,25 @@ def test_what_others_wrote_beside_a_checkpoint_of_mine_asks_for_nothing(stopped:
     os.chown(stopped.run.experiment, 65534, 65534)
     with pytest.warns(Notice, match="it lies in no run of yours"), pytest.raises(RequestError, match="no cluster"):
         plan(resume=str(stopped.run.checkpoint(5)))
+
+
+@pytest.mark.parametrize(
+    "asked", [{"set": ["env.LD_PRELOAD=/x/y.so"]}, {"sbatch": ["mail-user=a@b.example"]}, {"env_file": "/x/variables"}]
+)
+def test_what_an_unpacked_run_was_asked_with_loads_no_code_and_leads_nowhere(
+    stopped: Folder, asked: dict[str, Any], tmp_path: Path
+) -> None:
+    """It is this user's file. What this user has submitted, as a note outside of all runs says, may ask for it."""
+    Path(tmp_path / "variables").touch(0o600)
+    asked = {name: str(tmp_path / "variables") if name == "env_file" else one for name, one in asked.items()}
+    said = {**record(stopped), "asked": {**ASKED, **asked}}
+    write_json(stopped.run.experiment, said)
+    with pytest.raises(RequestError):
+        going_on(stopped, steps=60)
+    noted = make_run(tmp_path / "noted", "run-1", said, "true\n")
+    shutil.copytree(stopped.run.checkpoints, noted.checkpoints)
+    assert plan(resume=str(noted.root), steps=60)[0].plan.training.steps == 60
+    moved = tmp_path / "unpacked" / "run-1"
+    shutil.copytree(noted.root, moved)
+    with pytest.raises(RequestError):
+        plan(resume=str(moved), steps=60)

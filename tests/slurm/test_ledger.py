@@ -297,3 +297,18 @@ def test_notes_go_with_their_runs_or_when_they_are_old(logs: Path, monkeypatch: 
     write_json(begun.job, {**record(begun), "sweep": "another"})
     assert [one.deed for one in reconcile([begun, ghost]) if one.run_id == "b"] == [Deed.CLEARED]
     assert not note.exists()
+
+
+def test_a_process_of_another_run_is_not_ended_by_a_folder_with_its_uuid(tmp_path: Path) -> None:
+    """Its own marks say where its run was made; the note of the submission may be in another home."""
+    made = make_run(tmp_path / "logs", "evil", {"run_id": "evil", "plan": {}}, "true\n")
+    marks = {"HPC_LLM_RUN_UUID": record(made)["uuid"], "HPC_LLM_RUN_DIR": str(made.root)}
+    forget(made)
+    foreign = forged(tmp_path / "foreign", uuid=record(made)["uuid"], scheduler="local")
+    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen(words, start_new_session=True, env={**os.environ, **marks}) as process:
+        until("its marks can be read", lambda: living().of_run(record(made)["uuid"], "evil"))
+        [done] = cancel([foreign])
+        lives = is_alive(describe_process(process.pid))
+        process.kill()
+    assert lives and f"was started for the run in {made.root}: cancel that" in (done.problem or "")
