@@ -192,7 +192,12 @@ def test_what_others_wrote_beside_a_checkpoint_of_mine_asks_for_nothing(stopped:
 
 
 @pytest.mark.parametrize(
-    "asked", [{"set": ["env.LD_PRELOAD=/x/y.so"]}, {"sbatch": ["mail-user=a@b.example"]}, {"env_file": "/x/variables"}]
+    "asked",
+    [
+        {"set": [*ASKED["set"], "env.LD_PRELOAD=/x/y.so"]},
+        {"sbatch": ["mail-user=a@b.example"]},
+        {"env_file": "/x/variables"},
+    ],
 )
 def test_what_an_unpacked_run_was_asked_with_loads_no_code_and_leads_nowhere(
     stopped: Folder, asked: dict[str, Any], tmp_path: Path
