@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
+from hpc_llm.causes.watchers import is_no_helper
 
 MODULE_MISSING = Cause(
     id="module_missing",
@@ -182,11 +183,13 @@ PACKAGE_MISSING = Cause(
             "No module named",
             r"\bModuleNotFoundError: No module named '?(?P<package>\w+)(?:'|$)",
             survived_after=STARTED,
+            where=is_no_helper,
         ),
         sign(
             "No module named",
             r"\bModuleNotFoundError: No module named '?(?P<package>\w+)\.[\w.]+(?:'|$)",
             survived_after=STARTED,
+            where=is_no_helper,
             remedy=(
                 "{package} is there without this module, or another package has its name: "
                 "install the version that the program asks for\n"

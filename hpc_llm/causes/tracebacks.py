@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpc_llm.causes.watchers import is_no_helper
+
 TRACEBACK = b"Traceback (most recent call last)"
 LONGEST = 1 << 16
 """Bytes after the heading in which the exception is looked for."""
@@ -27,6 +29,8 @@ _LABEL = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^(
 _LABELS = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\)|\d{1,5}:)")
 _NO_ERROR = re.compile(rb"\b(?:WARN(?:ING)?|INFO|DEBUG|[Ww]arning|[Ii]nfo|[Dd]ebug)\b")
 """Levels of what a program tells and goes on."""
+_WARNED = re.compile(rb"(?<![\w.])[WI]\d{4} \d\d:\d\d")
+"""Before a heading: torch's loggers tell an exception with which they go on, as a warning with the day."""
 _MESSAGE = 400
 
 
@@ -34,10 +38,14 @@ def exceptions_in(text: bytes) -> Iterator[tuple[int, str, str]]:
     """Position, name and message of the exception that each traceback in `text` ends with."""
     left = _OVERLAP * (len(text) + LONGEST)
     for start, line_start in _headings(text):
-        if left > 0 and not _is_harmless(text[max(0, line_start - _LOOKED_BACK) : start]):
+        if (
+            left > 0
+            and not _WARNED.search(text, line_start, start)
+            and not _is_harmless(text[max(0, line_start - _LOOKED_BACK) : start])
+        ):
             found, end = _end_of(text, line_start, text[line_start:start])
             left -= end - start
-            if found is not None:
+            if found is not None and is_no_helper(text, start + len(TRACEBACK)):
                 yield found
 
 

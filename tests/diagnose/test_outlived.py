@@ -217,3 +217,32 @@ def test_a_network_card_that_is_used_up_is_told(diagnose: Diagnose) -> None:
         own(1, 3) + USED_UP["cxi"] + "\n[rank3]: ncclSystemError: System call or external library call failed\n"
     )
     assert "ENOSPC of libfabric" in found.remedy and found.confidence >= 0.65
+
+
+HELPER = """Traceback (most recent call last):
+  File "/users/me/.local/bin/{}", line 5, in <module>
+    from {} import cli
+ModuleNotFoundError: No module named 'dataclasses'
+"""
+JOB_DOWN = "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-08-16T16:27:59 DUE TO TIME LIMIT ***\n"
+
+
+def cause_of(diagnose: Diagnose, text: str) -> str:
+    return diagnose(text).cause.id
+
+
+@pytest.mark.parametrize("tool", ["wandb", "tensorboard", "mlflow", "hf", "huggingface-cli"])
+def test_a_tool_that_a_script_calls_beside_the_program_is_no_cause(tool: str, diagnose: Diagnose) -> None:
+    """The program has its own end, or none that is known."""
+    text = HELPER.format(tool, tool.replace("-", "_")) + "0: loading the model\n1: loading the model\n"
+    assert cause_of(diagnose, text + JOB_DOWN) == "walltime"
+    assert cause_of(diagnose, text) not in ("package_missing", "python_exception")
+    assert cause_of(diagnose, HELPER.format("train.py", "x")) == "package_missing"
+
+
+def test_an_exception_that_a_logger_tells_as_a_warning_is_no_cause(diagnose: Diagnose) -> None:
+    line = "24: [rank24]:W0527 00:19:08.340000 50695 torch/_inductor/codecache.py:1052] [1/1] {}\n"
+    said = ("Traceback (most recent call last):", '  File "/x/codecache.py", line 1048, in f', "    with open(x) as f:", "FileNotFoundError: [Errno 2] No such file: 'x'")  # fmt: skip
+    text = "".join(map(line.format, said)) + "24: compiling anew\n"
+    assert cause_of(diagnose, text + JOB_DOWN) == "walltime" and cause_of(diagnose, text) == "unknown"
+    assert cause_of(diagnose, text.replace("W0527", "E0527") + JOB_DOWN) != "walltime"
