@@ -7,6 +7,7 @@ texts that repeat what they look for.
 from __future__ import annotations
 
 import importlib
+import io
 import pkgutil
 import re
 import sys
@@ -19,12 +20,15 @@ from typing import Any, cast
 import pytest
 
 import hpc_llm
+from hpc_llm.causes import life
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import LOUD, SHARED
 from hpc_llm.causes.tracebacks import TRACEBACK, exceptions_in
+from hpc_llm.diagnosis import diagnose_stream
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.registry import LineFormat, formats
+from hpc_llm.parsing.scan import Scanner
 from hpc_llm.text.blocks import Block
 from hpc_llm.text.late_pattern import LatePattern
 
@@ -192,6 +196,43 @@ def _units() -> list[bytes]:
     matches = (sign.pattern.search(corpus) for cause in CAUSES for sign in cause.signs)
     found += [match[0][:200].replace(b"\n", b" ") for match in matches if match]
     return sorted({*found, *LOUD, *SHARED, TRACEBACK + b":"})
+
+
+NINES = "9" * 5000
+"""More digits than Python reads."""
+
+
+def numbers_beyond_reading(pattern: re.Pattern[Any]) -> Iterator[bytes]:
+    """Texts that it matches, one number of each being endless."""
+    for text in pieces(pattern):
+        for one in re.finditer("[0-9]+", text):
+            endless = text[: one.start()] + NINES + text[one.end() :]
+            if pattern.search(endless if isinstance(pattern.pattern, str) else cast(Any, endless.encode())):
+                yield endless.encode()
+
+
+def test_a_number_that_nobody_can_mean_stops_no_diagnosis() -> None:
+    known = [sign.pattern for cause in CAUSES for sign in cause.signs] + [
+        one for one in vars(life).values() if isinstance(one, re.Pattern)
+    ]
+    texts = [text for one in known if (text := b"\n".join(numbers_beyond_reading(one)))]
+    texts += [b"x\nStep %s/%s" % (NINES.encode(), NINES.encode())]
+    assert len(texts) > 100
+    for text in texts:
+        assert (
+            diagnose_stream(io.BytesIO(text + b"\nslurmstepd: error: Detected 1 oom-kill event(s)\n")).cause in CAUSES
+        )
+
+
+def test_a_number_that_nobody_can_mean_stops_no_parse() -> None:
+    for one in formats():
+        rules = one.rules if isinstance(one, LineFormat) else ()
+        texts = [text for rule in rules for text in numbers_beyond_reading(rule.pattern)]
+        hints = b"\n".join(one.hints) if isinstance(one, LineFormat) else b""
+        for text in texts:
+            scanner = Scanner((one,) if isinstance(one, LineFormat) else ())
+            scanner.feed(b"%s\n%s\n" % (hints, text))
+            scanner.finish()
 
 
 def diagnosed_s(line: bytes, length: int, between: bytes) -> float:
