@@ -7,22 +7,28 @@ texts that repeat what they look for.
 from __future__ import annotations
 
 import importlib
+import io
 import pkgutil
 import re
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 import hpc_llm
+from hpc_llm.causes import life
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.search import LOUD, SHARED
 from hpc_llm.causes.tracebacks import TRACEBACK, exceptions_in
+from hpc_llm.diagnosis import diagnose_stream
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.registry import LineFormat, formats
+from hpc_llm.parsing.scan import Scanner
 from hpc_llm.text.blocks import Block
 from hpc_llm.text.late_pattern import LatePattern
 
@@ -75,7 +81,20 @@ def _registered() -> Iterator[tuple[str, Any]]:
         yield "facts", rule.pattern
     for one in formats():
         for rule in (*one.rules, *filter(None, [one.bulk])) if isinstance(one, LineFormat) else ():
-            yield f"format {one.name}", [rule.pattern, rule.identity, *rule.alone.values()]
+            yield f"format {one.name}", list(rule.alone.values())
+        yield f"format {one.name}", list(_held(one))
+
+
+def _held(value: Any) -> Iterator[Any]:
+    """The patterns in whatever attribute of a format, or of what it is made of."""
+    if isinstance(value, (re.Pattern, LatePattern)):
+        yield value
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _held(getattr(value, field.name))
+    elif isinstance(value, (list, tuple, dict)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _held(one)
 
 
 def _in_modules() -> Iterator[tuple[str, Any]]:
@@ -89,6 +108,46 @@ def texts_for(pattern: re.Pattern[Any]) -> list[str]:
     source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("utf-8", "replace")
     words = sorted(set(re.findall(r"[A-Za-z][A-Za-z ':=,./_-]{2,30}", source)), key=len)[-3:]
     return [*ANYTHING, *words, *(word + more for word in words[-2:] for more in (" ", "a", "0", "="))]
+
+
+def pieces(pattern: re.Pattern[Any]) -> list[str]:
+    """What the pattern, or its beginnings, would match: repeated, each begins it anew."""
+    flags = pattern.flags & ~re.DEBUG
+    return sorted({text for text in _beginnings(_parser.parse(pattern.pattern, flags)) if 2 < len(text) < 200})
+
+
+_parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+_MEANS = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a", "CATEGORY_NOT_SPACE": "1"}
+
+
+def _beginnings(items: Iterable[Any]) -> list[str]:
+    """A text for each place of a pattern at which a search could have to give up."""
+    found, text = [], ""
+    for item in items:
+        name, value = str(item[0]), item[1]
+        if name == "BRANCH":
+            choices = [_beginnings(one) for one in value[1]]
+            found += [text + one for choice in choices for one in choice]
+            text += choices[0][-1] if choices[0] else ""
+        elif name in ("MAX_REPEAT", "MIN_REPEAT", "SUBPATTERN", "ATOMIC_GROUP", "POSSESSIVE_REPEAT"):
+            inner = _beginnings(value if name == "ATOMIC_GROUP" else value[-1])
+            found += [text + one for one in inner]
+            text += (inner[-1] if inner else "") * (max(value[0], 1) if name.endswith("REPEAT") else 1)
+        else:
+            text += _letter(name, value)
+        found.append(text)
+    return found
+
+
+def _letter(name: str, value: Any) -> str:
+    if name == "LITERAL":
+        return chr(value)
+    if name in ("ANY", "NOT_LITERAL"):
+        return "a"
+    if name != "IN" or str(value[0][0]) == "NEGATE":
+        return "a" if name == "IN" else ""
+    kind, what = str(value[0][0]), value[0][1]
+    return _MEANS.get(str(what), "a") if kind == "CATEGORY" else chr(what[0] if kind == "RANGE" else what)
 
 
 def seconds(pattern: re.Pattern[Any], text: str, length: int) -> float:
@@ -115,10 +174,19 @@ def test_no_pattern_takes_more_than_linear_time() -> None:
     assert slow == []
 
 
+def test_no_pattern_of_a_format_takes_longer_where_what_it_looks_for_is_repeated() -> None:
+    known = [(name, one) for name, one in patterns().values() if name.startswith("format ")]
+    confirming = [one.confirm.pattern for one in formats() if isinstance(one, LineFormat) and one.confirm]
+    assert {one.pattern for _, one in known} > set(confirming) > set()
+    assert [(name, text) for name, one in known for text in pieces(one) if is_slow(one, text)] == []
+
+
 def test_a_quadratic_pattern_would_be_found() -> None:
     assert is_slow(re.compile(r"=+ Serving"), "=")
     assert is_slow(re.compile(rb"^\s*x", re.MULTILINE), "\n")
     assert not is_slow(re.compile(rb"={1,80} Serving"), "=")
+    repeats = re.compile(rb"step: +\d+ +loss: +\S+ +(?:\w+: +\S+ +)*memory:")
+    assert any(is_slow(repeats, text) for text in pieces(repeats))
 
 
 def _units() -> list[bytes]:
@@ -128,6 +196,43 @@ def _units() -> list[bytes]:
     matches = (sign.pattern.search(corpus) for cause in CAUSES for sign in cause.signs)
     found += [match[0][:200].replace(b"\n", b" ") for match in matches if match]
     return sorted({*found, *LOUD, *SHARED, TRACEBACK + b":"})
+
+
+NINES = "9" * 5000
+"""More digits than Python reads."""
+
+
+def numbers_beyond_reading(pattern: re.Pattern[Any]) -> Iterator[bytes]:
+    """Texts that it matches, one number of each being endless."""
+    for text in pieces(pattern):
+        for one in re.finditer("[0-9]+", text):
+            endless = text[: one.start()] + NINES + text[one.end() :]
+            if pattern.search(endless if isinstance(pattern.pattern, str) else cast(Any, endless.encode())):
+                yield endless.encode()
+
+
+def test_a_number_that_nobody_can_mean_stops_no_diagnosis() -> None:
+    known = [sign.pattern for cause in CAUSES for sign in cause.signs] + [
+        one for one in vars(life).values() if isinstance(one, re.Pattern)
+    ]
+    texts = [text for one in known if (text := b"\n".join(numbers_beyond_reading(one)))]
+    texts += [b"x\nStep %s/%s" % (NINES.encode(), NINES.encode())]
+    assert len(texts) > 100
+    for text in texts:
+        assert (
+            diagnose_stream(io.BytesIO(text + b"\nslurmstepd: error: Detected 1 oom-kill event(s)\n")).cause in CAUSES
+        )
+
+
+def test_a_number_that_nobody_can_mean_stops_no_parse() -> None:
+    for one in formats():
+        rules = one.rules if isinstance(one, LineFormat) else ()
+        texts = [text for rule in rules for text in numbers_beyond_reading(rule.pattern)]
+        hints = b"\n".join(one.hints) if isinstance(one, LineFormat) else b""
+        for text in texts:
+            scanner = Scanner((one,) if isinstance(one, LineFormat) else ())
+            scanner.feed(b"%s\n%s\n" % (hints, text))
+            scanner.finish()
 
 
 def diagnosed_s(line: bytes, length: int, between: bytes) -> float:

@@ -26,6 +26,9 @@ from hpc_llm.errors import HpcLlmError, PlanError, ProfileError, RequestError
         ("mincpus=65", PlanError, "--sbatch mincpus=65: partition gpuA100x4 of cluster delta has 64 cores per node. Ask for less."),
         ("mem=300G", PlanError, "--sbatch mem=300G asks for 300G on a node: partition gpuA100x4 of cluster delta has 232G there. Ask for at most mem=238418M."),
         ("mem=1e3G", RequestError, "--sbatch mem=1e3G: not an amount."),
+        ("mem=" + "9" * 5000 + "G", RequestError, "--sbatch mem: it has a number of more than 18 digits"),
+        ("mincpus=" + "9" * 5000, RequestError, "--sbatch mincpus: it has a number of more than 18 digits"),
+        ("nodelist=a[1-" + "9" * 5000 + "]", RequestError, "--sbatch nodelist: it has a number of more than 18 digits"),
         ("mem-per-cpu=lots", RequestError, "--sbatch mem-per-cpu=lots: not an amount."),
     ],
 )  # fmt: skip

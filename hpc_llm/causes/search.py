@@ -23,6 +23,7 @@ from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.causes.tracebacks import PER_LINE, exceptions_in
 from hpc_llm.errors import OURS
+from hpc_llm.text.numbers import MOST_DIGITS
 
 SHARED = (
     b"rror", b"emory", b"exit", b" not ", b"odule", b"illed", b" code ", b" file", b"oss ", b"xce", b"ermin", b"n't ", b"(): ",
@@ -271,6 +272,10 @@ def without_rank(line: str) -> str:
 
 
 def _details(match: re.Match[bytes]) -> dict[str, str]:
-    """The named groups that matched; `capacity_old` is another spelling of `capacity`."""
-    found = {name: value.decode("utf-8", "replace") for name, value in match.groupdict().items() if value}
+    """The named groups that matched, without a number that nobody can mean; `capacity_old` is another spelling of `capacity`."""
+    found = {
+        name: value.decode("utf-8", "replace")
+        for name, value in match.groupdict().items()
+        if value and not (value.isdigit() and len(value) > MOST_DIGITS)
+    }
     return {name.removesuffix("_old").removesuffix("_2"): value for name, value in found.items()}

@@ -86,6 +86,7 @@ def size_bytes(text: str | None) -> float | None:
     """
     number, _, unit = (text or "").partition(" ")
     try:
-        return float(number) * _UNITS[unit]
+        size = float(number) * _UNITS[unit]
     except (ValueError, KeyError):
         return None
+    return size if math.isfinite(size) else None

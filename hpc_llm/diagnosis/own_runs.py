@@ -29,6 +29,7 @@ from hpc_llm.runs.printed import read_output
 from hpc_llm.runs.progress import read_pace
 from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.profiles import find_file
+from hpc_llm.text.numbers import whole_number
 from hpc_llm.text.pasted import for_runs_in
 
 _COUNTED = (
@@ -231,8 +232,8 @@ def _holds(ranges: str, task: int) -> bool:
     (True, False)
     """
     for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and int(first) <= task <= (int(last) if last.isdecimal() else int(first)):
+        first, last = (whole_number(number) for number in part.partition("-")[::2])
+        if first is not None and first <= task <= (first if last is None else last):
             return True
     return False
 

@@ -16,9 +16,6 @@ from hpc_llm.parsing import facts
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Rule
 
-LONGEST_SEARCHED = 4096
-"""No program prints a metric that far to the right, and searching endless lines takes endless time."""
-_LONG_LINE = re.compile(rb"([^\n]{%d})[^\n]+" % LONGEST_SEARCHED)
 _STREAM = re.compile(
     rb"[ \t]{0,80}(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
     rb"|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\) ?){1,3}"
@@ -47,11 +44,6 @@ class Hit:
     @property
     def is_step(self) -> bool:
         return self.rule is not None and self.rule.kind is Kind.STEP
-
-
-def without_endless_lines(chunk: bytes) -> bytes:
-    """The chunk with its lines cut where nothing is searched any more."""
-    return _LONG_LINE.sub(rb"\1", chunk) if max(map(len, chunk.split(b"\n"))) > LONGEST_SEARCHED else chunk
 
 
 def hits_in(chunk: bytes, formats: Iterable[LineFormat]) -> list[Hit]:

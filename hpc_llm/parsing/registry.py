@@ -15,6 +15,7 @@ from pathlib import Path
 from hpc_llm.parsing.rows import TRAIN, Row, Step
 from hpc_llm.parsing.rules import Rule, Value
 from hpc_llm.registry import Modules, Registry
+from hpc_llm.text import sources
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -139,5 +140,6 @@ def line_format(name: str) -> LineFormat:
 
 
 def formats_in(text: bytes) -> tuple[LineFormat, ...]:
-    """The line formats whose output is in `text`."""
-    return tuple(f for f in line_formats() if f.is_in(text))
+    """The line formats whose output is in `text`, where lines are searched at all."""
+    searched = sources.without_endless_lines(text)
+    return tuple(f for f in line_formats() if f.is_in(searched))

@@ -19,7 +19,7 @@ from hpc_llm.parsing.copies import Copies
 from hpc_llm.parsing.fast import FastLane, end_of_chunk
 from hpc_llm.parsing.held import Held
 from hpc_llm.parsing.joining import MOST_RUNS, leave_out, merge, without_empty
-from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of, without_endless_lines
+from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of
 from hpc_llm.parsing.mixed import Mixture, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
@@ -158,7 +158,7 @@ class Scanner:
     # The careful lane
 
     def _careful(self, chunk: bytes) -> None:
-        chunk = without_endless_lines(chunk)
+        chunk = sources.without_endless_lines(chunk)
         lines = self.run.lines
         found = self._whole.of(hits_in(chunk, self._formats), chunk)
         taken_to = -1

@@ -34,9 +34,11 @@ from hpc_llm.site.sbatch_options import (
     rivals,
 )
 from hpc_llm.site.slurm_time import LONGEST_S, format_time, parse_time
+from hpc_llm.text.numbers import MOST_DIGITS
 
 MOST_NODES = 20_000
 """No cluster under Slurm has had more; who asks for more has mistyped it."""
+_ENDLESS = re.compile(rf"[0-9]{{{MOST_DIGITS + 1}}}")
 
 
 def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tuple[Partition | None, str | None]:
@@ -293,6 +295,10 @@ def _check_options(ask: Ask, cores: int | None, draft: Draft) -> None:
     given += [("request.extra: --", name, value) for name, value in own.items() if name not in replaced]
     for place, name, value in given:
         said, most = f"{place}{name}={value}", ask.node.cpus
+        if name.startswith(("mem", "mincpus", "nodelist")) and _ENDLESS.search(value):
+            raise RequestError(
+                f"{place}{name}: it has a number of more than {MOST_DIGITS} digits, which Slurm does not know."
+            )
         _check_memory(said, name, value, ask, cores, draft)
         if name == "mincpus" and most and value.isdecimal() and int(value) > most:
             where = place_of(ask.cluster, ask.partition)

@@ -30,6 +30,8 @@ _LONGEST_NAME = 200
 """Bytes of a file's name that a temporary one keeps: there is room for what stands behind it."""
 _LARGEST_LINES = 1 << 31
 """Bytes of a JSONL file that are read: ten million steps are no run."""
+_SHORT, _MOST_SHORT = 64, 200_000
+"""Bytes of a line that is shorter than ours, and how many of these are read: each takes as long as a long one."""
 NOT_THEIRS = "it is a link of somebody to what is not theirs"
 LEADS_OUT = "it is a link that leads out of the run's folder, and is not followed"
 HEART = "experiment.json"
@@ -360,16 +362,17 @@ def _all_of(handle: int, found: os.stat_result) -> bytes:
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSONL file; nothing where there is none, and without a half-written last line.
 
-    What is appended meanwhile is left out, and so is what follows a hole: nobody may keep a reader busy for ever.
+    What is appended meanwhile is left out, and so is what follows a hole or very many short lines: nobody may keep a reader
+    busy for ever.
     """
     try:
         file = open_regular(path)
         if file is None:
             return
         with file:
-            left = min(os.fstat(file.fileno()).st_size, _LARGEST_LINES)
-            while left > 0 and (line := file.readline(min(_LONGEST_LINE, left))):
-                left -= len(line)
+            left, short = min(os.fstat(file.fileno()).st_size, _LARGEST_LINES), 0
+            while left > 0 and short < _MOST_SHORT and (line := file.readline(min(_LONGEST_LINE, left))):
+                left, short = left - len(line), short + (len(line) < _SHORT)
                 value = json_object(line)
                 if value is not None:
                     yield value

@@ -18,6 +18,7 @@ from hpc_llm.runs.fields import Fields
 _LAST_LINES_BYTES = 2048
 _SEEN_BYTES = 4 << 20
 """About 20 000 steps: what `status`, which may be asked every few seconds, reads of a file at most, its end."""
+_SEEN_LINES = 100_000
 
 
 @dataclass
@@ -212,6 +213,6 @@ def _last_lines(path: Path, size: int = _LAST_LINES_BYTES) -> list[bytes]:
             return []
         with file:
             file.seek(max(0, file.seek(0, 2) - size))
-            return file.read(size).splitlines()
+            return file.read(size).rsplit(b"\n", _SEEN_LINES)
     except OSError:
         return []

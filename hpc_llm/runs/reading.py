@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +32,8 @@ _NAMES = {
 _STDOUT, _STDERR, _STEPS, _TRIES, _CANCELLED = (
     os.fspath(path) for path in (_AT.stdout, _AT.stderr, _AT.steps, _AT.tries, _AT.cancelled)
 )
+_WHOLE, _MESSAGE, _TRACEBACK = 16, 1 << 10, 1 << 12
+"""So many errors are kept whole, the earliest, and so many letters of each other one: a job may have thousands of ranks."""
 
 
 def read_records(run: RunPaths) -> Records:
@@ -153,8 +156,13 @@ class _Reader:
         except OSError as error:
             self._damaged(folder, reason_of(error))
             return ()
-        found = [self._failure(f"{folder}/{n}") for n in names if n.startswith("rank-") and n.endswith(".json")]
-        return tuple(sorted(filter(None, found), key=lambda failure: failure.time))
+        found: list[Failure] = []
+        for name in names:
+            if name.startswith("rank-") and name.endswith(".json") and (one := self._failure(f"{folder}/{name}")):
+                place = bisect_right(found, one.time, key=lambda failure: failure.time)
+                found.insert(place, one if place < _WHOLE else _in_short(one))
+                found[_WHOLE : _WHOLE + 1] = map(_in_short, found[_WHOLE : _WHOLE + 1])
+        return tuple(found)
 
     def _failure(self, name: str) -> Failure | None:
         record = self._read(name)
@@ -208,6 +216,11 @@ class _Reader:
             if job is None
             else KeptRecord(record=job, asked_at=asked_at, since=asked_at if since is None else since)
         )
+
+
+def _in_short(failure: Failure) -> Failure:
+    """The same with the beginning of its message and the end of its traceback, where the error stands."""
+    return replace(failure, message=failure.message[:_MESSAGE], traceback=failure.traceback[-_TRACEBACK:])
 
 
 def _exit_record(values: Fields, _: Mapping[str, Any]) -> ExitRecord:

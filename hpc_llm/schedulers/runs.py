@@ -18,13 +18,14 @@ from typing import Any
 from uuid import uuid4
 
 from hpc_llm.errors import ProfileError, RequestError, SubmissionError
-from hpc_llm.records.files import make_own_folder, make_shared_folder, new_file, read_json, read_json_lines, read_text
+from hpc_llm.records.files import load_json_lines, make_own_folder, make_shared_folder, new_file, read_json, read_text
 from hpc_llm.records.run import RunPaths, array_folder, file_name_part, is_run
 from hpc_llm.schedulers.claim import claim, claim_folder
 from hpc_llm.schedulers.identity import Identity, identity_of, is_job_of
 from hpc_llm.schedulers.ledger import forget, note
 from hpc_llm.schedulers.scheduler import find
 from hpc_llm.schedulers.submission import Submission, digest_of, now
+from hpc_llm.text.json_text import DamagedRecordError
 
 INCOMING = ".incoming-"
 """Begins the name of the folder in which those of a request are made; they are shown when all are whole. Each request has one
@@ -250,7 +251,7 @@ def read_identity(run: RunPaths) -> Identity | None:
     if identity is None or not identity.has_job:
         return identity
     if identity.job_id is not None:
-        return where_it_ran(identity, read_json_lines(run.started))
+        return where_it_ran(identity, _starts(run))
     job_id = _told(run, identity, record) or _started(run, identity)
     return identity if job_id is None else identity.with_job(job_id)
 
@@ -336,9 +337,17 @@ def is_refusal(answer: Mapping[str, Any] | None) -> bool:
     return isinstance(code, int) and 0 < code < 128 and _UNCLEAR.search(said) is None
 
 
+def _starts(run: RunPaths) -> list[dict[str, Any]]:
+    """What the script has written of its starts; nothing where that cannot be read."""
+    try:
+        return load_json_lines(run.started)
+    except DamagedRecordError:
+        return []
+
+
 def _started(run: RunPaths, identity: Identity) -> str | None:
     """The job id that the script itself found, where it ran on the cluster that was asked."""
-    for line in read_json_lines(run.started):
+    for line in _starts(run):
         job_id, cluster = line.get("job_id"), line.get("cluster")
         known = identity.cluster is None or cluster in (None, "", identity.cluster)
         name = line.get("job_name")

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.immutable import dataclass
+from hpc_llm.text.numbers import whole_number
 
 _SHORT = dict(
     pair.split("=")
@@ -335,10 +336,11 @@ def named_nodes(text: str) -> int | None:
 
 def _in_brackets(text: str) -> int:
     """How many numbers a list of ranges such as `1-4,7` has."""
-    ranges = (part.partition("-") for part in text.split(","))
-    return sum(
-        abs(int(last) - int(first)) + 1 if first.isdigit() and last.isdigit() else 1 for first, _, last in ranges
-    )
+    found = 0
+    for part in text.split(","):
+        first, last = (whole_number(number) for number in part.partition("-")[::2])
+        found += 1 if first is None or last is None else abs(last - first) + 1
+    return found
 
 
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
@@ -352,4 +354,5 @@ def memory_bytes(text: str) -> int | None:
     (1572864000, 2147483648, None)
     """
     match = _SIZE.fullmatch(text.strip())
-    return int(match.group(1)) * _UNITS[match.group(2).upper()] if match else None
+    number = whole_number(match[1]) if match else None
+    return None if match is None or number is None else number * _UNITS[match[2].upper()]

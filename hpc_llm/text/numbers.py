@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_DIGITS = 18
+MOST_DIGITS = 18
 """Of a number that fits 64 bits; Python refuses to read one of some thousands, and counts to none of them."""
 
 
@@ -12,4 +12,4 @@ def whole_number(text: str) -> int | None:
     >>> whole_number("007"), whole_number("²"), whole_number("٣"), whole_number(" 7"), whole_number("-7"), whole_number("9" * 5000)
     (7, None, None, None, None, None)
     """
-    return int(text) if len(text) <= _DIGITS and text.isascii() and text.isdecimal() else None
+    return int(text) if len(text) <= MOST_DIGITS and text.isascii() and text.isdecimal() else None

@@ -46,6 +46,9 @@ _GZIP, _XZ, _ZSTD, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,16}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
 # A copied log often kept the codes and lost the escape character before them.
 _BARE_COLOUR = re.compile(rb"\[(?:0|1|3[0-79]|9[0-7])(?:;\d{1,2})*m")
+LONGEST_SEARCHED = 4096
+"""No program prints a metric that far to the right, and searching endless lines takes endless time."""
+_LONG_LINE = re.compile(rb"([^\n]{%d})[^\n]+" % LONGEST_SEARCHED)
 _TEXT = bytes((*range(32, 127), *range(128, 256), 0, 7, 8, 9, 10, 12, 13, 27))
 
 
@@ -355,6 +358,11 @@ def clean(text: bytes) -> bytes:
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return text
+
+
+def without_endless_lines(text: bytes) -> bytes:
+    """The text with its lines cut where nothing is searched any more."""
+    return _LONG_LINE.sub(rb"\1", text) if max(map(len, text.split(b"\n"))) > LONGEST_SEARCHED else text
 
 
 def is_binary(sample: bytes) -> bool:

@@ -238,3 +238,15 @@ def test_a_record_with_a_value_that_nothing_can_hold_costs_its_figure_and_not_th
         assert run(words) == 0, words
         shown = capsys.readouterr()
         assert "Traceback" not in shown.err and "Infinity" not in shown.out and "0" * 300 not in shown.out
+
+
+def test_of_the_errors_of_many_ranks_the_earliest_are_kept_whole(tmp_path: Path) -> None:
+    """A job of thousands of ranks that all fail with long messages takes the memory of a few."""
+    made = Folder(tmp_path / "many")
+    for rank in range(60):
+        made.failure(rank, message="m" * 9000, traceback="t" * 90_000 + "the end", time=1_780_000_000.0 - rank)
+    found = read_records(made.run).failures
+    assert [failure.rank for failure in found] == list(reversed(range(60)))
+    assert all(len(failure.traceback) > 90_000 for failure in found[:16])
+    assert all(failure.message and failure.traceback.endswith("the end") for failure in found)
+    assert sum(len(failure.message + failure.traceback) for failure in found[16:]) < 60 * 6000

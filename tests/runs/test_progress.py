@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from run_folders import NOW, Folder, Slurm, job
@@ -13,10 +15,12 @@ from run_folders import NOW, Folder, Slurm, job
 from hpc_llm.cli.progress import Waits, following, progress_line
 from hpc_llm.cli.terminal import guarded
 from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.runs import RunStatus, status
 from hpc_llm.runs.local_process import NEXT
 from hpc_llm.runs.progress import read_pace, read_progress
 from hpc_llm.runs.searching import search_progress
+from hpc_llm.schedulers.runs import read_identity
 
 
 def written(folder: Path, times: list[float], warmup: int = 0) -> Path:
@@ -146,3 +150,18 @@ def test_a_search_says_its_try_and_the_fastest_before_it(folder: Folder, slurm: 
     assert (one.state, one.reason) == ("RUNNING", said)
     write_json(run.search_try(4).experiment, {"plan": "x"})
     assert "try 4: micro batch ? x ?" in str(search_progress(run))
+
+
+def test_very_many_short_lines_keep_nobody_busy(tmp_path: Path) -> None:
+    """What packs into some kilobytes takes no minute to read, and no step behind it counts."""
+    steps = written(tmp_path, [0.5] * 3)
+    begin = steps.read_bytes()
+    steps.write_bytes(begin + b"{}\n" * 5_000_000 + b'{"step": 9}\n')
+    run = RunPaths(tmp_path)
+    write_json(run.job, {"schema": 2, "scheduler": "slurm", "uuid": str(uuid4()), "run_id": run.run_id})
+    run.started.write_bytes(b"{}\n" * 5_000_000 + b'{"job_id": "7"}\n')
+    started = time.process_time()
+    pace, identity = read_pace(steps), read_identity(run)
+    assert pace is not None and pace.step == 3 and identity is not None and identity.job_id is None
+    assert read_progress(steps).step == 9
+    assert time.process_time() - started < 4

@@ -220,6 +220,14 @@ def test_a_line_that_cannot_be_read_hinders_no_other_and_takes_what_is_missing_f
     assert listing.jobs["7"][0].user_id is None and set(listing.jobs) <= {"7", "8"}
 
 
+def test_a_list_of_more_tasks_than_a_cluster_has_is_none() -> None:
+    lines = [squeue_line(JobArrayID=f"{job}_[0-59999]", State="PENDING") for job in range(1, 21)]
+    assert len(read_squeue(HEADER + lines[0]).jobs) == 60_000
+    listing, recorded = read_squeue(HEADER + "".join(lines)), read_sacct("JobID|State\n" + "1_[0-59999]|PENDING\n" * 2)
+    assert (listing.jobs, recorded.jobs) == ({}, {})
+    assert "more than 100000 tasks" in listing.flaw and "sacct lists arrays" in recorded.flaw
+
+
 def test_numbers_that_python_does_not_read_spoil_no_line_of_sacct() -> None:
     text = f"JobID|State|ExitCode|ElapsedRaw\n7|FAILED|²:0|{'9' * 5000}\n8|COMPLETED|0:0|5\n9_[²]|PENDING|0:0|0\n"
     listing = read_sacct(text)

@@ -64,7 +64,9 @@ def _finish(values: dict[str, Value]) -> None:
 FORMAT = LineFormat(
     name="composer",
     hints=(b"[batch=", b" Train loss/train/total: ", b" Train throughput/", b" Train memory/"),
-    confirm=re.compile(rb"^[^\n]{0,24}?\[batch=\d+(?:/\d+)?\]:|^[^\n]{0,24}?\s+Train [\w./-]+: \S", re.MULTILINE),
+    confirm=re.compile(
+        rb"^[^\n]{0,24}?\[batch=\d+(?:/\d+)?\]:|^[^\n]{0,24}?[ \t]{1,80}Train [\w./-]+: \S", re.MULTILINE
+    ),
     precedence=55,
     rules=(
         rule(

@@ -54,7 +54,7 @@ FORMAT = LineFormat(
     name="lightning",
     hints=(b"v_num=", b"`Trainer.fit` stopped: "),
     confirm=re.compile(
-        rb"Epoch \d+: [^\n]{0,300}?\d+(?:/(?:\d+|\?)|it) \[[^\]\n]{0,400}loss[^\]\n=]{0,60}=|`Trainer\.fit` stopped: "
+        rb"Epoch \d+: [^\n]{0,300}?(?<!\d)\d{1,15}(?:/(?:\d{1,15}|\?)|it) \[[^\]\n]{0,400}loss[^\]\n=]{0,60}=|`Trainer\.fit` stopped: "
     ),
     precedence=46,
     rules=(

@@ -158,7 +158,7 @@ FORMAT = LineFormat(
         b"tokens/s/GPU inst/harmonic mean",
     ),
     confirm=re.compile(
-        rb"\biteration[ =]+\d+/ *\d+ \||validation (?:loss|results) at [^\n|]{1,80}\| |using world size: \d+[, ][^\n]*parallel size"
+        rb"\biteration[ =]+\d+/ *\d+ \||validation (?:loss|results) at [^\n|]{1,80}\| |using world size: \d+[, ][^\n]{0,200}?parallel size"
         rb"|^[^\n|]{0,20}(?:tokens|throughput|compute) per GPU \([\w/]+\): \d|tokens/s/GPU inst/harmonic mean: ",
         re.MULTILINE,
     ),

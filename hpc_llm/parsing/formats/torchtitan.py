@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping
 
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import Kind, Value, leave_empty, rule
+from hpc_llm.parsing.rules import Kind, Value, leave_empty, rule, whole
 
 
 def _mesh(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     """The product of the dimensions, `[4, 2]` or `dp_shard=4, tp=2`."""
-    sizes = [int(size) for size in re.findall(rb"(?:^|[ ,=])(\d+)", match[1])]
+    sizes = [whole(size) or 0 for size in re.findall(rb"(?:^|[ ,=])(\d+)", match[1])]
     return {"world_size": math.prod(sizes)} if 0 < math.prod(sizes) < 1 << 24 else None
 
 
@@ -36,7 +36,7 @@ _OF_ANOTHER = "peak_of_another_gpu"
 FORMAT = LineFormat(
     name="torchtitan",
     hints=(b"step: ", b"[titan]"),
-    confirm=re.compile(rb"step: +\d+ +loss: +\S+ +(?:\w+: +\S+ +)*memory: +[\d.]+GiB\([\d.]+%\) |\[titan\] "),
+    confirm=re.compile(rb"step: +\d+ +loss: +\S+ +(?:\w+: +\S+ +){0,9}memory: +[\d.]+GiB\([\d.]+%\) |\[titan\] "),
     precedence=30,
     packed=True,
     rules=(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -49,7 +49,7 @@ _ARRAY_RANGE = re.compile(r"(?P<job>[1-9][0-9]{0,9})_\[(?P<tasks>[^\]%]*)(?:%[0-
 _HIGHEST_TASK = 4_000_000
 """Slurm's own bound."""
 _MOST_TASKS = 100_000
-"""Of one line: squeue is asked for a line a task, and no sweep has so many."""
+"""Of one line, and of those of a list together: squeue is asked for a line a task, and no sweep has so many."""
 _SET_BACK_S = 3600.0
 """So far may an end lie before a start by local time, where the clocks are set back."""
 _AT_ONCE_S = 30.0
@@ -80,7 +80,7 @@ def read_sacct(text: str) -> Listing:
         return Listing({}, _no_header("sacct", text))
     delimiter, names = _delimiter(lines[at]), _parts(lines[at])
     jobs: dict[str, list[JobRecord]] = {}
-    flaw = _cut_short("sacct", text)
+    flaw, spread = _cut_short("sacct", text), 0
     for line in lines[at + 1 :]:
         values = dict(zip(names, line.split(delimiter), strict=False))
         job_id, is_step, _ = values.get("JobID", "").partition(".")
@@ -94,6 +94,9 @@ def read_sacct(text: str) -> Listing:
             if "End" in values and not _can_be(record):
                 flaw = flaw or _contradiction("sacct", job_id, record)
                 continue
+            spread += max(len(singles) - 1, 0)
+            if spread > _MOST_TASKS:
+                return Listing({}, _too_many("sacct"))
             for single in singles:
                 jobs.setdefault(single, []).append(record)
     return Listing(jobs, flaw)
@@ -103,6 +106,7 @@ def read_squeue(text: str) -> Listing:
     """What `squeue --Format=SQUEUE_FIELDS` lists, header included; one record a job."""
     rows, flaw = _rows(text, _SQUEUE_COLUMNS)
     jobs: dict[str, list[JobRecord]] = {}
+    spread = 0
     for line, values in rows:
         singles = _jobs_of(values["JobArrayID"], values["State"])
         if singles is None:
@@ -112,6 +116,9 @@ def read_squeue(text: str) -> Listing:
         if not _can_be(record) or _is_expected(record):
             flaw = flaw or _contradiction("squeue", values["JobArrayID"], record)
             continue
+        spread += max(len(singles) - 1, 0)
+        if spread > _MOST_TASKS:
+            return Listing({}, _too_many("squeue"))
         for single in singles:
             jobs[single] = [record]
     return Listing(jobs, flaw)
@@ -146,7 +153,7 @@ def _rows(text: str, columns: Mapping[str, int]) -> tuple[list[tuple[str, dict[s
     return rows, _cut_short("squeue", text)
 
 
-def _jobs_of(job_id: str, state: str) -> Iterable[str] | None:
+def _jobs_of(job_id: str, state: str) -> Sequence[str] | None:
     """The ids that a line is of; None where it may be one of a job and cannot be read. A site's own notice is of no job."""
     is_text = job_id.isprintable() and "\ufffd" not in job_id
     if is_text and (" " in job_id or not job_id[:1].isdigit()):
@@ -192,6 +199,10 @@ def _cut_short(command: str, text: str) -> str:
 
 def _unreadable(command: str, line: str) -> str:
     return f"{command} printed a line that cannot be read: {_shown(line)}"
+
+
+def _too_many(command: str) -> str:
+    return f"{command} lists arrays of more than {_MOST_TASKS} tasks, which is no list that can be read"
 
 
 def _shown(text: str) -> str:
