@@ -39,6 +39,7 @@ _OF_A_REQUEST = re.compile(
     rb"Exception in ASGI application|ERROR in app: Exception on /|Uncaught exception [A-Z]{3,7} /|Error handling request"
 )
 """What servers write before the traceback of a request that failed."""
+_TOLD_TO_STOP = b"[shutdown] EngineCore: trigger received signal=SIG"
 _CHAINED = re.compile(
     rb"(?:During handling of the above exception, another exception occurred|The above exception was the direct cause of the following exception):\s*$"
     rb"|\+-[+-]-{8,20} \d{1,3} -{8,20}\s*$"
@@ -80,6 +81,11 @@ def is_of_a_request(text: bytes, position: int) -> bool:
         _OF_A_REQUEST.search(text, max(0, line - 200), line) is not None
         or _SERVES.search(text, begin, position) is not None
     )
+
+
+def is_of_a_stop(text: bytes, position: int, name: str) -> bool:
+    """Whether it is vLLM's server that misses its engine, which a signal had told to stop a little before."""
+    return name.rpartition(".")[2] == "EngineDeadError" and _TOLD_TO_STOP in text[max(0, position - LONGEST) : position]
 
 
 def _chain_before(text: bytes, position: int) -> int | None:

@@ -195,7 +195,7 @@ DRIVER_MISMATCH = Cause(
 GPU_HARDWARE = Cause(
     id="gpu_hardware",
     title="a GPU is faulty",
-    meaning="The GPU or its link reported a hardware error. The same node will fail again.",
+    meaning="The GPU or its link reported a hardware error. The run is not at fault; on the same node it may fail again.",
     remedy="submit it again without that node: --sbatch exclude={node}, and tell the site",
     retry=True,
     precedence=95,
@@ -230,9 +230,9 @@ GPU_HARDWARE = Cause(
         ),
         sign("HW Exception by GPU", r"HW Exception by GPU node-\d+", confidence=0.85),
         sign(
-            ("HSA_STATUS_ERROR_EXCEPTION", "HSA_STATUS_ERROR_HARDWARE"),
-            r"\bwith error ?: HSA_STATUS_ERROR_(?:EXCEPTION|HARDWARE)",
-            precedence=71,  # a kernel that stops itself ends so, too, and says before why
+            "HSA_STATUS_ERROR_HARDWARE",
+            r"\bwith error ?: HSA_STATUS_ERROR_HARDWARE",
+            precedence=71,
             confidence=0.85,
             remedy=(
                 "submit it again without that node: --sbatch exclude={node}; where it fails there again, tell the site\n"

@@ -23,7 +23,9 @@ PARTS = 128
 """The parts of one job, and the tasks of an array, have ids of their own, one after the other; they end at once."""
 AT_ONCE_S = 5
 _AGAIN_S = 120
-"""So long after Slurm took a job down it begins again at the earliest; so much later another attempt begins."""
+"""So long after Slurm took a job down it begins again at the earliest."""
+_ANEW_S = 90
+"""So much later another attempt begins."""
 _CLOCK = re.compile(rb"\b(20\d\d)[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)")
 _DATE = re.compile(
     rb"\b(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<day>\d{1,2}) (\d\d):(\d\d):(\d\d) (?:[AP]M )?(?:[A-Z]{2,5} )?(?P<year>20\d\d)\b"
@@ -37,6 +39,11 @@ _LOOKS = 64
 """So often it is looked for in one piece: what comes more often is said of something else."""
 _NEAR = 1 << 12
 """Bytes within which the time stands of what is said there."""
+_SERVER = re.compile(
+    rb"^\(APIServer pid=(?P<pid>\d{1,10})\)(?:(?P<opens>[^\n]{1,120}\bvLLM API server version\b)|(?P<up>[^\n]{1,80}\bApplication startup complete\b))?",
+    re.MULTILINE,
+)
+"""A line of the process of vLLM's that answers."""
 _LONG_S = 600
 _LONG = 40
 """Lines of its own with which a program shows that it went on, and so long it must have."""
@@ -71,7 +78,7 @@ class _Down:
         return apart < (_AGAIN_S if self.job == other.job else AT_ONCE_S) and abs(self.job - other.job) < PARTS
 
 
-def begin_of_last_job(found: Sequence[Found]) -> int:
+def _begin_of_last_job(found: Sequence[Found]) -> int:
     """Behind which position stands what is of the last job that Slurm took down, in what was found in one file; -1 where all is."""
     downs = [down for one in found if (down := _down(one)) is not None]
     return max((one.position for one in downs if not one.is_same(downs[-1])), default=-1)
@@ -124,7 +131,7 @@ class Opening:
         return None
 
 
-def begin_of_last_attempt(begins_with: Opening | None, pieces: Sequence[Piece]) -> int:
+def _begin_of_last_attempt(begins_with: Opening | None, pieces: Sequence[Piece]) -> int:
     """Where in `pieces` another attempt begins last: with the same lines as the first one, and much later. -1 where none does."""
     for position, text in reversed(pieces) if begins_with is not None else ():
         begin = begins_with.begins(text) if begins_with is not None else None
@@ -133,10 +140,29 @@ def begin_of_last_attempt(begins_with: Opening | None, pieces: Sequence[Piece]) 
     return -1
 
 
+def begin_of_last(found: Sequence[Found], begins_with: Opening | None, pieces: Sequence[Piece]) -> int:
+    """Behind which position stands what is of the last job, attempt or server alone; -1 where all is."""
+    return max(_begin_of_last_job(found), _begin_of_last_attempt(begins_with, pieces), _begin_of_last_server(pieces))
+
+
+def _begin_of_last_server(pieces: Sequence[Piece]) -> int:
+    """Where a server of vLLM begins that came up when an earlier one had written its last; -1 where none does."""
+    begin, pid, is_up = -1, b"", False
+    for position, line in (
+        (position + line.start(), line) for position, text in pieces for line in _SERVER.finditer(text)
+    ):
+        if pid and line["pid"] != pid:
+            if not line["opens"]:
+                return -1
+            begin, is_up = position, False
+        pid, is_up = line["pid"], is_up or line["up"] is not None
+    return begin if is_up else -1
+
+
 def _is_later(text: bytes, line: int) -> bool:
     """Whether much time passed before the line at `line`; not where no clock tells."""
     before, after = clock_before(text, line), _first_time(text[line : line + _NEAR].splitlines())
-    return before is not None and after is not None and (after - before).total_seconds() >= _AGAIN_S
+    return before is not None and after is not None and (after - before).total_seconds() >= _ANEW_S
 
 
 def went_on(roots: Sequence[Found], pieces: Sequence[Piece]) -> bool:

@@ -102,7 +102,7 @@ class LogFindings:
         if not self.found:
             return
         self.went_on = later.went_on([one for one in self.found if one.is_root], pieces)
-        begin = max(later.begin_of_last_job(self.found), later.begin_of_last_attempt(self.begins_with, pieces))
+        begin = later.begin_of_last(self.found, self.begins_with, pieces)
         self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
         self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
 

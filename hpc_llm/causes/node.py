@@ -26,6 +26,16 @@ def _made_shared_memory(text: bytes, position: int) -> bool:
     return any(call in before for call in _SHARED_MEMORY)
 
 
+_APPLE = re.compile(rb"\b[Dd]evice\b[ =:'\"]{1,6}mps\b|/Users/\w|/opt/homebrew/|\bmacOS\b|\bDarwin\b|\.dylib\b")
+_LOOKED_AT = 1 << 16
+_OF_A_SHELL = r"^[^\n\"]{0,200}\b%s(?:$| {2,}\S)"
+
+
+def _is_not_of_apple(text: bytes, position: int) -> bool:
+    """Whether nothing before tells of macOS: it has no /dev/shm, and ends a program so for a bad pointer."""
+    return _APPLE.search(text, max(0, position - _LOOKED_AT), position) is None
+
+
 _NO_DISK = re.compile(
     rb"NET/(?:OFI|IB|UCX)|\b(?:fi|ibv|cxil?|ucp|uct|efa)_\w|\b[Ll]ibfabric\b|\bRC: -\d|\bopen (?:CQ|EP|AV)\b"
     rb"|\binotify|file watchers|/sys/fs/cgroup|\b(?:sem|shm|msg)get\b"
@@ -94,7 +104,13 @@ BUS_ERROR = Cause(
         sign("nexpected bus error encountered in worker", confidence=0.97),
         sign(
             "us error",
-            r"is killed by signal: Bus error|Signal: Bus error \(7\)|Caught signal 7 \(Bus error|Fatal Python error: Bus error|^[^\n\"]{0,200}\b[Bb]us error(?: +\(core dumped\)|$| {2,}\S)",
+            r"is killed by signal: Bus error|Signal: Bus error \(7\)|Caught signal 7 \(Bus error|^[^\n\"]{0,200}\b[Bb]us error +\(core dumped\)",
+            confidence=0.95,
+        ),
+        sign(
+            "Bus error",
+            rf"Fatal Python error: Bus error|{_OF_A_SHELL % 'Bus error'}",
+            where=_is_not_of_apple,
             confidence=0.95,
         ),
         sign(
@@ -147,7 +163,7 @@ BUS_ERROR = Cause(
 SEGFAULT = Cause(
     id="segfault",
     title="crashed in native code",
-    meaning="A process was ended by SIGSEGV or SIGABRT: a crash in compiled code, not in Python.",
+    meaning="A process was ended by SIGSEGV, SIGABRT or the like: a crash in compiled code, not in Python.",
     remedy=(
         "run it once with PYTHONFAULTHANDLER=1 (--set env.PYTHONFAULTHANDLER=1) to see where\n"
         "mixed builds are the usual reason: one CUDA or ROCm, one MPI, extensions built for this torch\n"
@@ -206,6 +222,18 @@ SEGFAULT = Cause(
             precedence=40,
             confidence=0.7,
         ),
+        # zsh has these words on macOS, too, and bash the number there; on Linux most others name it with a capital letter.
+        sign(
+            "us error",
+            rf"{_OF_A_SHELL % '[Bb]us error(?:: 10)?'}|Fatal Python error: Bus error",
+            where=is_of_a_program,
+            precedence=44,
+            confidence=0.7,
+            remedy=(
+                "run it once with PYTHONFAULTHANDLER=1 (--set env.PYTHONFAULTHANDLER=1) to see where\n"
+                "on macOS it is a bad pointer of compiled code; on Linux also shared memory or a mapped file that had no room or was cut"
+            ),
+        ),
         # glibc's words for a heap that was damaged.
         sign(
             ("free(): ", "malloc(): ", "realloc(): ", "munmap_chunk(): ", "double free or corruption", "corrupted "),
@@ -242,6 +270,18 @@ SEGFAULT = Cause(
             precedence=44,
             confidence=0.7,
             remedy="a kernel crashed: --set env.CUDA_LAUNCH_BLOCKING=1 makes it stop at the call that does it",
+        ),
+        # The runtime of AMD's GPUs says it of each kernel that faulted; one that stops itself says before why.
+        sign(
+            "HSA_STATUS_ERROR_EXCEPTION",
+            r"\bwith error ?: HSA_STATUS_ERROR_EXCEPTION",
+            precedence=71,
+            confidence=0.7,
+            remedy=(
+                "a kernel crashed: see that torch and its extensions were built for this GPU and ROCm, and that HSA_OVERRIDE_GFX_VERSION is not set\n"
+                "--set env.AMD_SERIALIZE_KERNEL=3 makes it stop at the kernel that does it\n"
+                "if it happens on one node only, leave that node out: --sbatch exclude={node}"
+            ),
         ),
         sign(
             "llegal instruction",

@@ -17,6 +17,7 @@ _GOES_ON = re.compile(
     rb"|(?:batch ?size|batch=|gradient accumulation|grad_accum)[^\n]{0,60}(?:(?:will be |was |is )?(?:de|in)creased|reduced) (?:from|to)\b"
     rb"|\b(?:reducing|decreasing|halving) [^\n]{0,40}\b(?:to|from|by)\b[ =:]{0,2}(?:batch[ =])?\d|\btrying (?:with )?batch[ _]size\b|\bbatch will be retrained\b"
 )
+_PROCEEDS = re.compile(rb"(?:[.;,] {1,2}|^)(?:[Pp]roceeding|[Cc]ontinuing) without\b")
 _ADVISES = re.compile(rb"(?i)\b(?:try|consider|recommend\w*|suggest\w*|please|should|could|by) $")
 """What stands before the same words where they are an advice."""
 _TABLE = re.compile(rb"[ \t]{0,8}(?:\||[-=]{8})|[ \t]*$")
@@ -42,6 +43,16 @@ def of_what_goes_on(cause: str, one: Sign, text: bytes, position: int) -> Sign:
         return one
     confidence = min(one.confidence, _CONFIDENCE)
     return replace(one, confidence=confidence, precedence=_WEAK, survived_after=min(one.survived_after, STARTED))
+
+
+def proceeds_without(cause: str, text: bytes, position: int) -> bool:
+    """Whether the line at `position` is a warning that says that the program proceeds without what it misses.
+
+    >>> proceeds_without("model_missing", b"no file named a.json. Proceeding without it.\\n", 0)
+    True
+    """
+    line = next(_lines_from(text, position), b"")
+    return cause not in _OF_OTHERS and _PROCEEDS.search(line) is not None
 
 
 def goes_on(text: bytes, position: int) -> bool:

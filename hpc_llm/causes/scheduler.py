@@ -6,7 +6,6 @@ from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 from hpc_llm.causes.schedulers import (
     AT,
     FLUX_LITERALS,
-    NODE_REFUSED,
     SLURM,
     by_signal,
     flux,
@@ -212,20 +211,9 @@ NODE_FAIL = Cause(
             confidence=0.98,
         ),
         sign(
-            ("TaskProlog failed", "task_prolog", "container_p_join", "/slurm_script"),
-            r"slurmstepd: error: (?:TaskProlog failed|[^\n]{0,80}task_prolog[^\n]{0,80}fail|container_p_join: open failed"
-            r"|execve\(\): \S{1,200}/slurm_script: No such file)",
+            ("TaskProlog failed", "task_prolog"),
+            r"slurmstepd: error: (?:TaskProlog failed|[^\n]{0,80}task_prolog[^\n]{0,80}fail)",
             confidence=0.8,
-        ),
-        sign(
-            " failed on node ",
-            rf"^[^\n]{{0,12}}srun: error: Task launch for \S{{1,40}} failed on node (?P<node>[\w.-]+): {NODE_REFUSED}",
-            confidence=0.85,
-        ),
-        sign(
-            "launch failed: ",
-            rf"^[^\n]{{0,12}}srun: error: (?:Application|Task) launch failed: {NODE_REFUSED}",
-            confidence=0.85,
         ),
         sign("TERM_ZOMBIE", lsf("ZOMBIE"), confidence=0.9),
         sign(

@@ -11,9 +11,9 @@ SLURM = r"(?:^[^\n\"']{0,60}|slurmstepd: error: | error: (?=\*\*\* ))"
 
 NODE_REFUSED = (
     r"(?:Communication connection failure|Zero Bytes were transmitted|Job credential expired|Invalid job credential"
-    r"|User not found on host|Slurmd could not|Socket timed out|Unable to create TMPDIR|Job prolog failed)"
+    r"|User not found on host|Slurmd could not|Socket timed out|Unable to create TMPDIR)"
 )
-"""Why slurmd did not start a task, where another node may."""
+"""Why slurmd did not start a task that a node can start."""
 UNAVAILABLE = (
     r"(?:Socket timed out|Unable to contact|Unable to connect to database|Zero Bytes were transmitted|Resource temporarily unavailable"
     r"|Slurm temporarily unable|Slurm backup controller in standby|I/O error writing script|Connection (?:refused|timed out|reset)"

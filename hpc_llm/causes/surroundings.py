@@ -5,17 +5,31 @@ from __future__ import annotations
 import re
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
-from hpc_llm.causes.schedulers import BEYOND_NODE
+from hpc_llm.causes.schedulers import BEYOND_NODE, NODE_REFUSED
 
 _FEWER_THREADS = (
     "fewer threads and workers for each rank: export OMP_NUM_THREADS=4 and OPENBLAS_NUM_THREADS=4, fewer data loader workers\n"
     "see what the job may have: `ulimit -u` in the script; the site can raise it"
 )
 
+_REFUSED = re.compile(rb"srun: error: Task launch for \S{1,40} failed on node ([\w.-]{1,200}):")
+_NEAR = 1 << 13
+_NOT_STARTED = (
+    "the lines before it say why the step did not start; Slurm's daemons must answer on all nodes, with one munge key and one clock: tell the site\n"
+    "where a container is imported first, import it before srun: the others wait for it no longer than Slurm's MessageTimeout"
+)
+
+
+def _one_node_refused(text: bytes, position: int) -> bool:
+    """Whether srun names one node alone, near `position`, that did not start its tasks."""
+    near = text[max(0, position - _NEAR) : position + _NEAR]
+    return len(set(_REFUSED.findall(near))) == 1
+
+
 LAUNCH_FAILED = Cause(
     id="launch_failed",
     title="the launcher did not start the ranks",
-    meaning="mpirun or srun refused what it was asked for, or what it needs on the nodes did not answer, before the program began.",
+    meaning="mpirun or Slurm refused what it was asked for, or what it needs on the nodes did not answer or was not there, before the program began.",
     remedy="correct the launch line that the evidence names",
     retry=False,
     precedence=72,
@@ -91,6 +105,36 @@ LAUNCH_FAILED = Cause(
                 "submit it again; where it happens on the same node, without that one: --sbatch exclude={node}"
             ),
             retry=True,
+        ),
+        # Several nodes that refuse were not lost, and one may do so for a reason that all have.
+        sign(
+            " failed on node ",
+            rf"^[^\n]{{0,12}}srun: error: Task launch for \S{{1,40}} failed on node (?P<node>[\w.-]+): {NODE_REFUSED}",
+            where=_one_node_refused,
+            confidence=0.85,
+            remedy=f"{_NOT_STARTED}\nwhere it is that node alone that fails, leave it out: --sbatch exclude={{node}}",
+        ),
+        sign(
+            ("launch failed: ", " failed on node "),
+            rf"^[^\n]{{0,12}}srun: error: (?:(?:Application|Task) launch failed|Task launch for \S{{1,40}} failed on node [\w.-]{{1,200}}): {NODE_REFUSED}",
+            confidence=0.8,
+            remedy=_NOT_STARTED,
+        ),
+        sign(
+            "container_p_join",
+            r"slurmstepd: error: container_p_join: open failed",
+            confidence=0.8,
+            remedy="the folder that Slurm makes for each job on its node (job_container/tmpfs) was not there: tell the site, with the line of the evidence",
+        ),
+        sign(
+            "/slurm_script",
+            r"slurmstepd: error: execve\(\): \S{1,200}/slurm_script: No such file",
+            confidence=0.8,
+            remedy=(
+                "the script's interpreter is not there on that node, or the script itself: see its first line (`head -1 SCRIPT`), as #!/bin/bash, "
+                "without the line ends of Windows\n"
+                "if that line is right, the node's daemon has lost the script: tell the site"
+            ),
         ),
         # The nodes' daemons wait for each other while the ranks begin, and srun ends them when they do not come.
         sign(
@@ -205,7 +249,11 @@ PACKAGES_APART = Cause(
         sign(
             "Transformers does not recognize this architecture",
             r"has model type `(?P<model_type>[^`\n]{1,60})` but Transformers does not recognize this architecture",
-            remedy="a newer transformers, which knows that model type: pip install --upgrade transformers in the job's environment",
+            remedy=(
+                "where transformers brings that model type, a newer one knows it: pip install --upgrade transformers in the job's environment\n"
+                "where it is the checkpoint's or your own, its code has to be there: register it (AutoConfig.register) before the model is loaded, "
+                "or load code that you have read with trust_remote_code=True"
+            ),
         ),
         sign(
             ("compiled using NumPy 1.x cannot be run", "_ARRAY_API not found", "numpy.dtype size changed"),

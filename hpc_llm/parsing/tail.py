@@ -178,7 +178,7 @@ class Tail:
     def _leave_out_earlier(self, pieces: Sequence[later_on.Piece]) -> None:
         """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
         self.went_on = later_on.went_on([one for one in self.found if one.is_root], pieces)
-        begin = max(later_on.begin_of_last_job(self.found), later_on.begin_of_last_attempt(self.begins_with, pieces))
+        begin = later_on.begin_of_last(self.found, self.begins_with, pieces)
         self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
 
     def _steps_kept(self) -> int:

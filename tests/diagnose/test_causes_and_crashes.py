@@ -129,7 +129,7 @@ def test_the_frames_say_what_was_no_json(diagnose: Diagnose, frame: str, cause: 
     ("status", "cause"),
     [
         ("HARDWARE: Hardware exception", "gpu_hardware"),
-        ("EXCEPTION: An HSAIL operation resulted in a hardware exception.", "gpu_hardware"),
+        ("EXCEPTION: An HSAIL operation resulted in a hardware exception.", "segfault"),
         ("MEMORY_APERTURE_VIOLATION: beyond the largest legal address.", "segfault"),
         ("MEMORY_FAULT: Agent memory fault", "segfault"),
         ("OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources.", "device_oom"),

@@ -108,6 +108,35 @@ def test_a_later_attempt_without_an_end_leaves_the_first_one_aside(diagnose: Dia
     assert diagnose(text).cause.id == "unknown"
 
 
+def test_silence_before_the_same_lines_is_that_of_another_attempt(diagnose: Diagnose) -> None:
+    said = _opening(0) + RAISED + _opening(60) + RAISED
+    assert diagnose(said + _opening(61.8) + _opening(62.3) + "loading the model\n").cause.id == "unknown"
+    assert diagnose(said + _opening(60.9) + "loading the model\n").cause.id == "python_exception"
+
+
+SERVER = "(APIServer pid={0}) INFO 09-30 18:36:42 [api_server.py:1896] vLLM API server version 0.10.2\n(APIServer pid={0}) INFO loads\n"
+FAILED = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.57 GiB\n"
+)
+UP = "(APIServer pid={0}) INFO:     Application startup complete.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (SERVER.format(7) + FAILED + SERVER.format(9) + UP.format(9), "unknown"),
+        (SERVER.format(7) + FAILED + SERVER.format(9), "device_oom"),
+        (SERVER.format(7) + UP.format(7) + FAILED, "device_oom"),
+        (SERVER.format(7) + FAILED + SERVER.format(9) + UP.format(9) + FAILED, "device_oom"),
+        (SERVER.format(7) + FAILED + SERVER.format(9) + UP.format(7) + UP.format(9), "device_oom"),
+    ],
+    ids=["another came up", "it did not come up", "the same", "it failed too", "both at once"],
+)
+def test_a_server_that_came_up_later_says_how_it_ended(text: str, cause: str, diagnose: Diagnose) -> None:
+    assert diagnose(text).cause.id == cause
+    assert parse_stream("x", io.BytesIO(text.encode())).rows[-1].cause == (None if cause == "unknown" else cause)
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [((304184, "2025-10-16T02:31:48"), (310529, "2025-10-16T02:31:48")), ((9, "2025-10-16T02:31:48"), (12, "2025-10-16T02:33:50"))],

@@ -130,3 +130,22 @@ def test_no_gpu_does_more_than_it_can(tmp_path: Path, gpu: str, tflops: str, mfu
     assert row.model_tflops_per_gpu == (None if taken is None else pytest.approx(taken))
     assert any("model_tflops_per_gpu" in said for said in reading.left_empty) == (taken is None)
     assert row.tokens_per_second_per_gpu == 7282.0
+
+
+@pytest.mark.parametrize(
+    ("retokenized", "first_ms", "rate"), [(0, "0.00", None), (1024, "0.00", 1200.0), (0, "9.50", 1200.0)]
+)
+def test_a_benchmark_without_answers_has_no_rates(
+    tmp_path: Path, retokenized: int, first_ms: str, rate: float | None
+) -> None:
+    table = (
+        f"Total generated tokens:   1024\nTotal generated tokens (retokenized):  {retokenized}\n"
+        "Output token throughput (tok/s):  200.0\nTotal token throughput (tok/s):   1200.0\n"
+        f"Mean E2E Latency (ms):   180.67\nMedian TTFT (ms):   {first_ms}\n"
+    )
+    (tmp_path / "a.log").write_text(VLLM % "0.58" + table)
+    [reading] = read_inputs([tmp_path / "a.log"])
+    [row] = reading.rows
+    assert row.tokens_per_second == rate
+    assert (row.generated_tokens_per_second, row.latency_s_mean) == ((200.0, 0.18067) if rate else (None, None))
+    assert any("answers held no text" in one for one in reading.left_empty) == (rate is None)

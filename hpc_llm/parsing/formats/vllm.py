@@ -56,6 +56,9 @@ def _finish(values: dict[str, Value]) -> None:
         value = values.get(name)
         if isinstance(value, float) and value > 0:
             values[column] = value
+    if values.get("retokenized_tokens") == 0 and not values.get("ttft_median_s"):
+        said = "tokens/s and latencies: the answers held no text (0 tokens retokenized, no time to first token), the tokens are those that were asked for"
+        leave_empty(values, said, " ".join(("tokens_per_second", *_SERVING.values())))
     failed, answered = values.get("failed_requests"), values.get("answered_requests")
     if isinstance(failed, float) and isinstance(answered, float) and failed > _FEW * answered:
         said = f"tokens/s and latencies: {failed:.0f} requests failed, and they are those of the {answered:.0f} that were answered"
@@ -72,6 +75,11 @@ FORMAT = LineFormat(
         rule(Kind.END, r"Successful requests: +(?=0*[1-9])<answered_requests>", literal="Successful requests: "),
         rule(Kind.RUN, r"Successful requests: +0+$", literal="Successful requests: "),  # which is no good end
         rule(Kind.RUN, r"Failed requests: +<failed_requests>", literal="Failed requests: "),
+        rule(
+            Kind.RUN,
+            r"Total generated tokens \(retokenized\): +<retokenized_tokens>",
+            literal="(retokenized): ",
+        ),
         rule(Kind.RUN, r"Benchmark duration \(s\): +<elapsed_s>", literal="Benchmark duration (s)"),
         rule(
             Kind.RUN,
