@@ -81,8 +81,8 @@ _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "K
 def size_bytes(text: str | None) -> float | None:
     """Bytes of an amount as torch prints it.
 
-    >>> size_bytes("1.50 GiB")
-    1610612736.0
+    >>> size_bytes("1.50 GiB"), size_bytes("9" * 5000 + " GiB")
+    (1610612736.0, None)
     """
     number, _, unit = (text or "").partition(" ")
     try:
