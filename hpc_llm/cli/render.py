@@ -59,9 +59,6 @@ def render(
     as_json: JsonOption = False,
 ) -> None:
     """Print the exact batch script that submit would send; only the run id is decided at submission. Of a study, list its runs."""
-    from hpc_llm.api.batches import batches
-    from hpc_llm.api.corpora import MISSING
-
     if sum((explain, full, as_json, diff is not None)) > 1:
         raise RequestError(
             "--explain, --full, --json and --diff exclude each other: --json holds all but a difference."
@@ -74,12 +71,7 @@ def render(
     if diff is not None:
         request, run = alone, None
     is_list = is_list and not (explain or as_json)
-    try:
-        found = _of_run(batches(request, places, preview=True), run)
-    except MISSING:
-        if is_list:  # what the runs are needs neither their data nor an account; what is missing is said beside it
-            write_exactly(unplanned_list(request.runs, terminal_width()))
-        raise
+    found = _planned(request, places, run, is_list)
     if is_list:
         write_exactly(run_list(found, terminal_width()))
         return
@@ -96,6 +88,19 @@ def render(
         texts = [script.text for batch in found for script in batch.distinct_scripts]
         text = "\n".join([*texts, *(_carried(batch.support) for batch in found[:1] if full)])
     _write(text, output)
+
+
+def _planned(request: Request, places: Places, run: str | None, is_list: bool) -> list[Batch]:
+    """What submit would send; of a study only what concerns the run of that name."""
+    from hpc_llm.api.batches import batches
+    from hpc_llm.api.corpora import MISSING
+
+    try:
+        return _of_run(batches(request, places, preview=True), run)
+    except MISSING:
+        if is_list:  # what the runs are needs neither their data nor an account; what is missing is said beside it
+            write_exactly(unplanned_list(request.runs, terminal_width()))
+        raise
 
 
 def _write(text: str, output: Path | None) -> None:
