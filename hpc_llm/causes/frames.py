@@ -34,11 +34,14 @@ _IN_A_LOADER = re.compile(rb", in _pin_memory_loop\n")
 _SERVES = re.compile(
     rb"/uvicorn/protocols/|/starlette/(?:middleware/|_exception_handler)|/flask/app\.py\", line \d{1,7}, in (?:wsgi_app|(?:full_)?dispatch_request)"
     rb"|/werkzeug/serving\.py|/tornado/web\.py|/aiohttp/web_protocol\.py|/gradio/(?:queueing|routes|route_utils)\.py"
+    rb"|/(?:vllm|sglang)/[\w/]{0,40}entrypoints/[\w/]{0,60}\.py\", line \d{1,7}, in (?:create_\w{1,40}|_?(?:preprocess|tokenize|validate|process|handle)_\w{1,60})\b"
 )
 _OF_A_REQUEST = re.compile(
     rb"Exception in ASGI application|ERROR in app: Exception on /|Uncaught exception [A-Z]{3,7} /|Error handling request"
 )
 """What servers write before the traceback of a request that failed."""
+_BY_A_HANDLER = re.compile(rb"\[serving\w{0,40}\.py:\d{1,6}\] ")
+"""The module of vLLM that answers requests, as its logger names it before each line of a traceback."""
 _TOLD_TO_STOP = b"[shutdown] EngineCore: trigger received signal=SIG"
 _CHAINED = re.compile(
     rb"(?:During handling of the above exception, another exception occurred|The above exception was the direct cause of the following exception):\s*$"
@@ -73,6 +76,8 @@ def is_of_a_loader(text: bytes, position: int) -> bool:
 
 def is_of_a_request(text: bytes, position: int) -> bool:
     """Whether it is one request to a server that failed: with the next one the server goes on."""
+    if _BY_A_HANDLER.search(text, text.rfind(b"\n", 0, position) + 1, position):
+        return True
     begin = _chain_before(text, position)
     if begin is None:
         return False

@@ -155,6 +155,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     and not is_quoted(text, match.start(), match.end())
                     and not is_of_a_sample(text, match.start())
                     and not proceeds_without(cause.id, text, match.start())
+                    and not (cause is PYTHON_EXCEPTION and is_of_a_request(text, match.start()))
                 ):
                     details = _details(match) | _engine(cause, text, match.start())
                     yield match.start(), cause, of_what_goes_on(cause.id, one, text, match.start()), details
