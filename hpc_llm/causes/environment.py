@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
-from hpc_llm.causes.watchers import is_no_helper
+from hpc_llm.causes.frames import is_no_helper
 
 MODULE_MISSING = Cause(
     id="module_missing",

@@ -42,6 +42,10 @@ _OF_A_REQUEST = re.compile(
 """What servers write before the traceback of a request that failed."""
 _BY_A_HANDLER = re.compile(rb"\[serving\w{0,40}\.py:\d{1,6}\] ")
 """The module of vLLM that answers requests, as its logger names it before each line of a traceback."""
+_OF_A_HELPER = re.compile(
+    rb"[^\n]{0,200}\n[^\n]{0,200}?File \"[^\"\n]{0,400}/(?:bin|Scripts)/(?:wandb|mlflow|tensorboard|aim|comet|neptune|clearml-\w{1,20}|gpustat|nvitop|codecarbon"
+    rb"|hf|huggingface-cli|gdown|aws|gsutil)(?:\.exe)?\""
+)
 _TOLD_TO_STOP = b"[shutdown] EngineCore: trigger received signal=SIG"
 _CHAINED = re.compile(
     rb"(?:During handling of the above exception, another exception occurred|The above exception was the direct cause of the following exception):\s*$"
@@ -72,6 +76,16 @@ def is_no_spawned_child(text: bytes, position: int) -> bool:
 def is_of_a_loader(text: bytes, position: int) -> bool:
     """Whether it is the thread of a data loader, whose peer is a worker of the same process and no rank."""
     return _IN_A_LOADER.search(_frames(text, position)) is not None
+
+
+def is_no_helper(text: bytes, position: int) -> bool:
+    """Whether the traceback that ends at `position` is not that of a tool that a script calls beside the program, as `wandb login`.
+
+    >>> log = b'Traceback (most recent call last):\\n  File "/u/.local/bin/wandb", line 5, in <module>\\nModuleNotFoundError: x'
+    >>> is_no_helper(log, len(log) - 3), is_no_helper(log.replace(b"bin/wandb", b"train.py"), len(log) - 3)
+    (False, True)
+    """
+    return _OF_A_HELPER.match(_frames(text, position)) is None
 
 
 def is_of_a_request(text: bytes, position: int) -> bool:

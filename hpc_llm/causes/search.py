@@ -16,7 +16,7 @@ from itertools import islice
 from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.cause import Cause, Role, Sign
 from hpc_llm.causes.endings import ends_a_process
-from hpc_llm.causes.frames import engine_of_inference, evaluates, is_of_a_request, is_of_a_stop
+from hpc_llm.causes.frames import engine_of_inference, evaluates, is_no_helper, is_of_a_request, is_of_a_stop
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.recovered import of_what_goes_on, proceeds_without
 from hpc_llm.causes.samples import is_of_a_sample
@@ -160,7 +160,11 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     details = _details(match) | _engine(cause, text, match.start())
                     yield match.start(), cause, of_what_goes_on(cause.id, one, text, match.start()), details
     for position, name, message in exceptions_in(text):
-        if not is_of_a_request(text, position) and not is_of_a_stop(text, position, name):
+        if (
+            is_no_helper(text, position)
+            and not is_of_a_request(text, position)
+            and not is_of_a_stop(text, position, name)
+        ):
             details = {"exception": name, "message": message}
             cause, one = PYTHON_EXCEPTION, EXCEPTION
             yield position, cause, of_what_goes_on(cause.id, one, text, position), details

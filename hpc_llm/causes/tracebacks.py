@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpc_llm.causes.watchers import is_no_helper
+from hpc_llm.causes.loggers import is_no_warning
 
 TRACEBACK = b"Traceback (most recent call last)"
 LONGEST = 1 << 16
@@ -29,8 +29,6 @@ _LABEL = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^(
 _LABELS = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\)|\d{1,5}:)")
 _NO_ERROR = re.compile(rb"\b(?:WARN(?:ING)?|INFO|DEBUG|[Ww]arning|[Ii]nfo|[Dd]ebug)\b")
 """Levels of what a program tells and goes on."""
-_WARNED = re.compile(rb"(?<![\w.])[WI]\d{4} \d\d:\d\d")
-"""Before a heading: torch's loggers tell an exception with which they go on, as a warning with the day."""
 _MESSAGE = 400
 
 
@@ -40,12 +38,12 @@ def exceptions_in(text: bytes) -> Iterator[tuple[int, str, str]]:
     for start, line_start in _headings(text):
         if (
             left > 0
-            and not _WARNED.search(text, line_start, start)
+            and is_no_warning(text, start)
             and not _is_harmless(text[max(0, line_start - _LOOKED_BACK) : start])
         ):
             found, end = _end_of(text, line_start, text[line_start:start])
             left -= end - start
-            if found is not None and is_no_helper(text, start + len(TRACEBACK)):
+            if found is not None:
                 yield found
 
 

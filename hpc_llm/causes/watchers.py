@@ -11,25 +11,6 @@ _WATCHES = re.compile(
 )
 
 
-_HEADING = b"Traceback (most recent call last)"
-_FIRST_FRAME = re.compile(
-    rb"[^\n]{0,200}\n[^\n]{0,200}?File \"[^\"\n]{0,400}/(?:bin|Scripts)/(?:wandb|mlflow|tensorboard|aim|comet|neptune|clearml-\w{1,20}|gpustat|nvitop|codecarbon"
-    rb"|hf|huggingface-cli|gdown|aws|gsutil)(?:\.exe)?\""
-)
-_LOOKED_BACK = 1 << 13
-
-
-def is_no_helper(text: bytes, position: int) -> bool:
-    """Whether the traceback in which `position` stands is not that of a tool that a script calls beside the program, as `wandb login`.
-
-    >>> log = b'Traceback (most recent call last):\\n  File "/u/.local/bin/wandb", line 5, in <module>\\nModuleNotFoundError: x'
-    >>> is_no_helper(log, len(log) - 3), is_no_helper(log.replace(b"bin/wandb", b"train.py"), len(log) - 3)
-    (False, True)
-    """
-    heading = text.rfind(_HEADING, max(0, position - _LOOKED_BACK), position)
-    return heading < 0 or _FIRST_FRAME.match(text, heading) is None
-
-
 def is_of_a_program(text: bytes, position: int) -> bool:
     """Whether a shell does not say it of a loop or a tool that only watched: the script itself ends those, as with kill -9.
 
