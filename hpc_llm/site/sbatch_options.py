@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.immutable import dataclass
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.numbers import whole_number
 
 _SHORT = dict(
@@ -63,13 +64,13 @@ _OWNED_BY_PROFILE = {"cpus-per-task": "node.cpus_per_gpu"}
 _SIZES = ("nodes", "ntasks", "ntasks-per-node")
 _GPUS = frozenset(("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"))
 _MAY_HOLD_GPUS = frozenset(("gres", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task"))
-_CPU_AMONG_OTHERS = re.compile(r"(?:^|,)cpu[:=]")
-_GPU_AMONG_OTHERS = re.compile(r"(?:^|[,/:])gpu(?:$|[:=,/])")
+_CPU_AMONG_OTHERS = late_pattern(r"(?:^|,)cpu[:=]")
+_GPU_AMONG_OTHERS = late_pattern(r"(?:^|[,/:])gpu(?:$|[:=,/])")
 _TRACKED = frozenset(
     """output error open-mode array export export-file clusters parsable quiet test-only wait wrap help usage version""".split()
 )
 """Options by which hpc-llm would lose the job: it sets them itself, or they change what sbatch does or answers."""
-_RUNS_OR_LEADS = re.compile(r"bbf?|chdir|container(?:-.*)?|get-user-env|gid|input|uid|x11")
+_RUNS_OR_LEADS = late_pattern(r"bbf?|chdir|container(?:-.*)?|get-user-env|gid|input|uid|x11")
 """Options that run or load something, take the job or its files elsewhere, or make it somebody else's."""
 ADDRESSEE = "mail-user"
 """To whom Slurm writes of a job: its name, its cluster and its times."""
@@ -78,7 +79,7 @@ _ONE_OF = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"), ("e
 _FOR_PEOPLE = ("comment", "admin-comment", "extra")
 """Options that take any text."""
 _NO_SIGNAL = "nothing in the job acts on a signal before the end. Leave it out, and ask for enough time with {time}"
-_SIGNAL = re.compile(r"(?:[BR]:|RB:|BR:)?(?:SIG)?(?:USR1|TERM)@[1-9][0-9]{0,5}")
+_SIGNAL = late_pattern(r"(?:[BR]:|RB:|BR:)?(?:SIG)?(?:USR1|TERM)@[1-9][0-9]{0,5}")
 _BEFORE_THE_END = "B:USR1@300"
 """What a run that keeps checkpoints can be asked for: seconds in which to save."""
 
@@ -319,7 +320,7 @@ def not_known(name: str) -> str | None:
     return f"--{name} is no option of sbatch that is known here{hint}, it passes as it is written"
 
 
-_HOSTS = re.compile(r"(?:[A-Za-z0-9._-]|\[[0-9,-]+\])+")
+_HOSTS = late_pattern(r"(?:[A-Za-z0-9._-]|\[[0-9,-]+\])+")
 
 
 def named_nodes(text: str) -> int | None:
@@ -343,7 +344,7 @@ def _in_brackets(text: str) -> int:
     return found
 
 
-_SIZE = re.compile(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
+_SIZE = late_pattern(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"K": 2**10, "": 2**20, "M": 2**20, "G": 2**30, "T": 2**40}
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.text.bare_values import bare, bare_password
 from hpc_llm.text.connection_strings import in_connection_string, is_of_connection, is_password_of_connection
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_trackers, kind_of, tells
 from hpc_llm.text.secret_values import (
     is_composed,
@@ -28,14 +30,14 @@ from hpc_llm.text.secret_values import (
     is_told,
 )
 
-NAMED = re.compile(
+NAMED = late_pattern(
     r"(?i)auth|key|token|pass|secret|cred|session|pwd|(?<![a-z0-9])(?:pw|pat)=|[_-]pw|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
 )
 """A word without which no name in a text is a secret's; most lines have none."""
-_NAME = re.compile(r"(?:(?i:api|access|secret|private|auth)\ )?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*")
+_NAME = late_pattern(r"(?:(?i:api|access|secret|private|auth)\ )?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*")
 _QUOTE = r"""(?:\\{0,4}["'`]|%2[27]|&quot;|&\#3[49];|\\u002[27])"""
 _BLANKS = r"[\ \t]{0,40}"
-_SIGN = re.compile(
+_SIGN = late_pattern(
     rf"""(?P<closed>{_QUOTE}{{0,2}}[\])]{{0,2}})
     (?:
       (?:{_BLANKS}:{_BLANKS}(?:[A-Za-z]{{1,20}}\.)?(?:Optional\[)?&?(?:str|bytes|String|STRING|string|SecretStr|Any)\]?(?:\ ?\|\ ?None)?)?
@@ -47,22 +49,22 @@ _SIGN = re.compile(
     re.VERBOSE,
 )
 """What joins a name and its value: a sign, perhaps behind a type; a comma or `value=` in a list of pairs; a tag; or little."""
-_OPEN = re.compile(
+_OPEN = late_pattern(
     r"""(?:\(?\$?[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?"""
 )
-_SETS = re.compile(
+_SETS = late_pattern(
     r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|printf\ -v|ENV|ARG|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w.-]{1,40}\.)?|(?<![\w-])--?)["']?\Z"""
 )
 """Words before a name whose value stands behind a blank: those of shells and recipes, and the dashes of an option."""
 _BEFORE, _LONGEST_NAME = 60, 120
-_TWO_DIGITS = re.compile(r"[0-9A-Fa-f]{2}")
-_IN_A_QUERY = re.compile(r"(?:[?&]|%3[Ff]|%26|&amp;)\Z")
+_TWO_DIGITS = late_pattern(r"[0-9A-Fa-f]{2}")
+_IN_A_QUERY = late_pattern(r"(?:[?&]|%3[Ff]|%26|&amp;)\Z")
 _OF_QUERIES = frozenset("sig signature code auth pass pwd pw sas hmac".split())
 """Names that mean a secret in the query of an address only."""
-_ROW = re.compile(r"[ \t]{0,40}\|")
+_ROW = late_pattern(r"[ \t]{0,40}\|")
 """How a row of a table begins, whose cells end at a `|`."""
 _LONGEST = 500
-_MORE = re.compile(r"[^\s\"'`]*")
+_MORE = late_pattern(r"[^\s\"'`]*")
 _LETTERS = frozenset(("-D", "\\n", "\\r", "\\t"))
 
 

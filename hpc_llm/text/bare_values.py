@@ -9,7 +9,7 @@ import re
 
 from hpc_llm.text.late_pattern import late_pattern
 
-_BARE = re.compile(
+_BARE = late_pattern(
     r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
     r"""|(?<=[^\s|=:])\|(?=[^\s|"'`<>&;,)\]}])(?![A-Za-z_][\w.-]{1,40}[=:])){0,500}"""
 )
@@ -26,11 +26,11 @@ _MARK = late_pattern(
     re.VERBOSE,
 )
 """A mark that other values end at and a password may go on behind: no end of a command, no entity, tag, or closing quote."""
-_BRACED = re.compile(r"""\{[^{}\s]{1,200}\}(?=[;\s"']|\Z)""")
+_BRACED = late_pattern(r"""\{[^{}\s]{1,200}\}(?=[;\s"']|\Z)""")
 """How connection strings of ODBC write a value with marks in it."""
-_CLOSING = re.compile(r"""(?:["'`<>&;:.,]|/>)+\Z""")
+_CLOSING = late_pattern(r"""(?:["'`<>&;:.,]|/>)+\Z""")
 _QUOTES = {'"': r"\"", "'": r"'", "`": r"`", "%22": "%22", "%27": "%27"}
-_OPENERS = {quote: re.compile(rf"(?<![\w\\]){mark}|(?<!\\){mark}(?!\w)") for quote, mark in _QUOTES.items()}
+_OPENERS = {quote: late_pattern(rf"(?<![\w\\]){mark}|(?<!\\){mark}(?!\w)") for quote, mark in _QUOTES.items()}
 """Quotes but for the apostrophe within a word."""
 _LONGEST, _LINE = 500, 300
 
@@ -67,7 +67,7 @@ def bare_password(text: str, start: int, begin: int, *, is_in_tag: bool = False)
     return whole if is_in_tag or whole == found[0] else _closed(_CLOSING.sub("", whole)) or value
 
 
-_AMPERSAND = re.compile(r"""[&;"'`>%]""")
+_AMPERSAND = late_pattern(r"""[&;"'`>%]""")
 """Within an element all but `<` belongs to the value."""
 
 

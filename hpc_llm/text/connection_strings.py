@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_values import is_told
 
 _NAMES = frozenset("pwd pw pass".split())
 _LINE = 500
-_OTHER = re.compile(
+_OTHER = late_pattern(
     r"""(?:(?:\A|[\s;'"`{(=,?]|://|\\[nrt])(?i:server|data\ source|address|addr|host|hostname|driver|provider|dsn|uid|user|user\ id|userid|username
     |database|initial\ catalog|dbq|port)\ {0,2}=)|://[^\s;]{1,200};""",
     re.VERBOSE,
 )
 """A pair that only the string of a connection has beside a password, or the address that one of Java's begins with."""
-_PATH = re.compile(r"(?:~|\.{1,2})?/|~\Z|\.{1,2}\Z|[A-Za-z]:[\\/]")
-_JOINED = re.compile(r"\A\s{0,2}[+.&]\s|\A[+]|\A&\s|[}%]\{?\w*[+]\Z")
+_PATH = late_pattern(r"(?:~|\.{1,2})?/|~\Z|\.{1,2}\Z|[A-Za-z]:[\\/]")
+_JOINED = late_pattern(r"\A\s{0,2}[+.&]\s|\A[+]|\A&\s|[}%]\{?\w*[+]\Z")
 """How source goes on behind the end of a text, where the name's own quote is taken for one that opens a value."""
 
 

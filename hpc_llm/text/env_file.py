@@ -19,6 +19,8 @@ import re
 import shlex
 import sys
 
+from hpc_llm.text.late_pattern import late_pattern
+
 LARGEST_BYTES = 1 << 16
 RESERVED = frozenset(
     """run_dir support functions code_archive code_digest start program rank task agent agent_of_node wrapper python try_files
@@ -31,26 +33,26 @@ RESERVED = frozenset(
     profiler profile_rank names waited words""".split()
 )
 """Variables that the job script itself sets or lives by."""
-_OF_THE_JOB = re.compile(
+_OF_THE_JOB = late_pattern(
     r"BASH\w*|stop_(?:no_\w+|module_failed|env_not_active|code_changed|cancelled)|HPC_LLM_(?!COMPILE_CPU_OPS$)\w*|SUBMITIT_\w*|SBATCH_\w*"
     r"|SLURM_(?:JOB|JOBID|ARRAY|STEP|STEPID|TASK|PROCID|LOCALID|NODEID|NODELIST|NNODES|NTASKS|NPROCS|RESTART|CLUSTER|SUBMIT|EXPORT"
     r"|TASKS|CONF|HET|LAUNCH|SRUN|WORKING)(?:_\w*)?|SRUN_EXPORT_ENV"
 )
 """By what the job, or hpc-llm, knows which job, run or rank it is: another value would be somebody else's."""
-_START = re.compile(r"\A[ \t]*(?:(?:#[^\n]*)?(?:\n|\Z)|(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=)")
-_VALUE = re.compile(
+_START = late_pattern(r"\A[ \t]*(?:(?:#[^\n]*)?(?:\n|\Z)|(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=)")
+_VALUE = late_pattern(
     r"""\A(?: '(?P<single>[^']*)' | "(?P<double>(?:[^"\\$`]|\\["\\$`])*)" | (?P<bare>(?!~/)[^\s'"\\$`\#][^\s'"\\$`]*)? )
     [ \t]*(?:(?<=[ \t])\#[^\n]*)?(?:\n|\Z)""",
     re.VERBOSE,
 )
 _WRONG = (
-    (re.compile(r"\A'[^']*\Z"), "the single quote that begins there has no end"),
-    (re.compile(r'\A"(?:[^"\\]|\\.)*\Z', re.DOTALL), "the double quote that begins there has no end"),
-    (re.compile(r'\A"(?:[^"\\]|\\.)*"', re.DOTALL), 'between double quotes ", \\, $ and a backquote need a backslash before'
+    (late_pattern(r"\A'[^']*\Z"), "the single quote that begins there has no end"),
+    (late_pattern(r'\A"(?:[^"\\]|\\.)*\Z', re.DOTALL), "the double quote that begins there has no end"),
+    (late_pattern(r'\A"(?:[^"\\]|\\.)*"', re.DOTALL), 'between double quotes ", \\, $ and a backquote need a backslash before'
      " them, and nothing else has one; single quotes take everything as it is"),
-    (re.compile(r"\A(?:~/|[^\s'\"]*[$`\\])"), "nothing is expanded: put the value between single quotes, or write what is meant"),
+    (late_pattern(r"\A(?:~/|[^\s'\"]*[$`\\])"), "nothing is expanded: put the value between single quotes, or write what is meant"),
 )  # fmt: skip
-_ESCAPED = re.compile(r'\\(["\\$`])')
+_ESCAPED = late_pattern(r'\\(["\\$`])')
 
 
 class EnvFileError(ValueError):

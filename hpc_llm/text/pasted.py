@@ -10,17 +10,18 @@ from pathlib import Path
 
 from hpc_llm.errors import RequestError
 from hpc_llm.text.homes import from_home
+from hpc_llm.text.late_pattern import late_pattern
 
-_ABOUT_RUNS = re.compile(
+_ABOUT_RUNS = late_pattern(
     r"`(hpc-llm (?:status|logs|cancel|reconcile|diagnose|clean|export|report|submit [^`\n]{0,80}--resume)\b"
     r"(?![^`]*--logs)[^`\n]{0,200})`"
 )
 
 
-_ADDRESS = re.compile(
+_ADDRESS = late_pattern(
     r"(?:https?|ftp|file|git|ssh|hf|s3|gs|az|abfss?|wandb):/{1,3}[^/]|(?:huggingface\.co|hf\.co|modelscope\.cn)/[^/]"
 )
-_OF_THE_HUB = re.compile(
+_OF_THE_HUB = late_pattern(
     r"(?:(?:https?:/+)?(?:www\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com)|hf:/)/+"
     r"((?:datasets/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95})(?:/(?:tree|blob|resolve)/.*)?/?"
 )

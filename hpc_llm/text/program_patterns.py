@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.text.late_pattern import late_pattern
+
 _VALUE = (
     r"""(?:'(?P<{0}s>[^'\n]{{3,200}})'|"(?P<{0}d>[^"\n]{{3,200}})"|(?P<{0}>[^\s"'$<>(|;&`-][^\s"'|;&`]{{2,199}}))"""
 )
@@ -34,13 +36,13 @@ _TAKES: tuple[tuple[str, str], ...] = (
     (ASKING, r"(?:[^\n|;<]{0,200}\ )?<<<\ {0,3}" + _VALUE.format("v16")),
 )  # fmt: skip
 """Program, and by which option it takes what."""
-COMMAND = re.compile(
+COMMAND = late_pattern(
     "|".join(
         rf"""(?:(?<![\w.-])(?:{program})(?:\.exe)?\ (?:[^\n|;]{{0,200}}?\ )??{takes})""" for program, takes in _TAKES
     ),
     re.VERBOSE,
 )
-SAID_TO = re.compile(
+SAID_TO = late_pattern(
     rf"""(?<![\w-])(?:echo|printf)\ (?:-[neE]{{1,3}}\ )?{_VALUE.format("v")}\ {{0,3}}\|\ {{0,3}}(?:[\w./-]{{0,60}}/)?
     {ASKING}""",
     re.VERBOSE,

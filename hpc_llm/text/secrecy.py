@@ -15,6 +15,7 @@ from typing import Any
 from hpc_llm.errors import RequestError
 from hpc_llm.text.assignments import secrets_assigned
 from hpc_llm.text.bare_values import REDIRECTION
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_blocks import secrets_in_blocks
 from hpc_llm.text.secret_encoded import is_login, secrets_encoded
@@ -28,29 +29,29 @@ from hpc_llm.text.shell_joins import lines_joined, words_joined
 from hpc_llm.text.shown import shown
 from hpc_llm.text.word_lists import with_lists_as_commands
 
-_HEADER = re.compile(
+_HEADER = late_pattern(
     r"""(?<![A-Za-z0-9_])((?i:(?:proxy-)?authorization|x-[a-z-]{0,20}(?:api-?key|token|secret)|api-key|private-token)["']?[\ ]{0,2}[:=][\ ]{0,2}["']?)((?:[A-Za-z][A-Za-z0-9-]{1,20}\ )?[^\s"',;$(]{4,500})"""
 )
 """Headers of HTTP that let somebody in, and their value, with the scheme before it."""
-_BASIC = re.compile(r"(?<![A-Za-z0-9])[Bb]asic\ ([A-Za-z0-9+/]{6,200}={0,2})(?![A-Za-z0-9+/=])")
-_CLIENT = re.compile(
+_BASIC = late_pattern(r"(?<![A-Za-z0-9])[Bb]asic\ ([A-Za-z0-9+/]{6,200}={0,2})(?![A-Za-z0-9+/=])")
+_CLIENT = late_pattern(
     r"""(?<![\w-])((?:mysql|mariadb)[a-z-]{0,12}\ (?:[^\n|;&]{0,200}?\ )?-p)["']?([^\s"'$<(-](?:(?!"""
     + REDIRECTION
     + r""")[^\s"']){0,200})"""
 )
 """A client of a database takes the password without a blank."""
-_SAID_IN_WORDS = re.compile(
+_SAID_IN_WORDS = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:password|passwd|passphrase|passcode|api[ ]key|secret[ ]key|access[ ]token)["']?[\ ](?i:is|was)(?:[\ ]now)?:?[\ ]{1,3}["'`]?)([^\s"'`,;$<(\[{)\]}]{4,200})"""
 )
-_LOGIN = re.compile(
+_LOGIN = late_pattern(
     r"""(?<![\w-])((?:login\ (?:[^\n|;&]{0,200}?\ )?-p[\ =]?|login\ [^\s:]{1,100}\ {1,5}password\ {1,5})["']?)([^\s"'$<(-][^\s"']{3,200})"""
 )
 """Logging in to a registry of containers, and a line of .netrc."""
-_ENCODED = re.compile(
+_ENCODED = late_pattern(
     r"(?<![A-Za-z0-9._~-])([A-Za-z0-9._~-]{1,80}%3[Aa])((?:[A-Za-z0-9._~!*()-]|%(?!40)[0-9A-Fa-f]{2}){1,100})(?=%40)"
 )
 """User and password of an address, in the spelling that addresses have within others."""
-_VARIABLE = re.compile(rf"""(?<![A-Za-z0-9_$])({"|".join(sorted(OF_VARIABLES))})=["']?([^\s"',;]{{1,500}})""")
+_VARIABLE = late_pattern(rf"""(?<![A-Za-z0-9_$])({"|".join(sorted(OF_VARIABLES))})=["']?([^\s"',;]{{1,500}})""")
 """A variable whose whole name means a secret, wherever a request writes one."""
 _ENVIRONMENTS = frozenset(("env", "environment", "proxy_env"))
 """Keys under which variables of the environment stand."""

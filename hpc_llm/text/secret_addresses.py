@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_names import tells
 from hpc_llm.text.secret_shapes import is_drawn
 from hpc_llm.text.secret_values import is_composed, is_generated, is_reference
 
-_USER = re.compile(r"(?<![A-Za-z0-9+.-])(?:[A-Za-z][A-Za-z0-9+.-]{0,20}:)?//[^\s/?#@:'\"\[<>]{0,200}:")
-_REST = re.compile(r"(?:[^\s<>'\"`]|['\"`](?![,;:\])}\s]|\Z)){1,500}")
-_PORT = re.compile(r"(?:\d{1,5}|port|PORT|\$\{?\w{1,40}\}?|\{\w{1,40}\}|%[ds])(?=[/?#,;)\]}'\"]|\Z)")
+_USER = late_pattern(r"(?<![A-Za-z0-9+.-])(?:[A-Za-z][A-Za-z0-9+.-]{0,20}:)?//[^\s/?#@:'\"\[<>]{0,200}:")
+_REST = late_pattern(r"(?:[^\s<>'\"`]|['\"`](?![,;:\])}\s]|\Z)){1,500}")
+_PORT = late_pattern(r"(?:\d{1,5}|port|PORT|\$\{?\w{1,40}\}?|\{\w{1,40}\}|%[ds])(?=[/?#,;)\]}'\"]|\Z)")
 _HOST = r"[A-Za-z0-9][A-Za-z0-9-]{0,62}(?:\.[A-Za-z0-9-]{1,63}){0,8}"
-_HOST_BEHIND = re.compile(rf"(?!(?:sha\d{{3}}|md5):)(?:{_HOST}|\[[0-9A-Fa-f:]{{2,45}}\]|\$\{{?\w)")
-_PLAIN = re.compile(
+_HOST_BEHIND = late_pattern(rf"(?!(?:sha\d{{3}}|md5):)(?:{_HOST}|\[[0-9A-Fa-f:]{{2,45}}\]|\$\{{?\w)")
+_PLAIN = late_pattern(
     rf"""(?<![\w/@:.%+~-])(?P<user>[A-Za-z][\w.+-]{{0,60}}):
     (?!//)(?P<password>[^\s:"<>@]{{3,100}}|[^\s:"<>]{{3,100}})@(?P<host>{_HOST})(?P<port>:\d{{2,5}})?(?![\w@:.-])""",
     re.VERBOSE,
@@ -28,18 +29,18 @@ _LABELS = frozenset(
     acct ssh git rsync scp sftp http https by file image docker npm node host""".split()
 )
 """Words before a colon and somebody's address of e-mail, or a place."""
-_NO_HOST = re.compile(r"v?\d+(?:\.\d+){0,2}[a-z]?\d*|sha\d{3}|md5|latest|main|master|dev|stable|nightly|HEAD")
+_NO_HOST = late_pattern(r"v?\d+(?:\.\d+){0,2}[a-z]?\d*|sha\d{3}|md5|latest|main|master|dev|stable|nightly|HEAD")
 """Versions, branches and sums, which stand behind an `@` in names of packages and images."""
 _ENDS = frozenset("='\"")
-_ADDRESS = re.compile(r"(?i:https?|wss?)://([^\s/\"'<>|?#`]{1,200})(/[^\s\"'<>|?#`,;)\]}]{8,2000})")
-_SEGMENT = re.compile(r"[^/]+")
-_BOT = re.compile(r"bot[0-9]{5,20}:([A-Za-z0-9_-]{20,200})")
-_HOOK = re.compile(r"(?:incoming[_-]?)?(?:web)?hooks?(?:b\d)?|workflows", re.IGNORECASE)
+_ADDRESS = late_pattern(r"(?i:https?|wss?)://([^\s/\"'<>|?#`]{1,200})(/[^\s\"'<>|?#`,;)\]}]{8,2000})")
+_SEGMENT = late_pattern(r"[^/]+")
+_BOT = late_pattern(r"bot[0-9]{5,20}:([A-Za-z0-9_-]{20,200})")
+_HOOK = late_pattern(r"(?:incoming[_-]?)?(?:web)?hooks?(?:b\d)?|workflows", re.IGNORECASE)
 """What stands before the segments of an address to which anybody who knows it may write."""
-_ID = re.compile(r"[A-Za-z0-9_~=-]{20,500}")
+_ID = late_pattern(r"[A-Za-z0-9_~=-]{20,500}")
 _SHARED = frozenset(("d", "folders", "file", "document"))
 """Behind them stand names of shared documents."""
-_NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
+_NO_LETTER = late_pattern(r"[^A-Za-z0-9]+")
 
 
 def secrets_in_addresses(text: str) -> Iterator[tuple[int, int]]:

@@ -9,18 +9,19 @@ import re
 from collections.abc import Iterator
 
 from hpc_llm.text.assignments import NAMED, Assigned, is_secret_value
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_names import kind_of
 
 _LABEL = r"(?:\[?[A-Za-z]{0,10}\d{1,6}\]?:[\ \t])?"
 """What a launcher puts before the lines of a rank."""
-_HEAD = re.compile(
+_HEAD = late_pattern(
     rf"""^{_LABEL}(?P<indent>[\ ]{{0,80}}(?:-[\ ]{{1,8}}){{0,4}})["']?(?P<name>[A-Za-z_][\w.-]{{1,119}})["']?[\ \t]{{0,8}}:[\ \t]{{1,8}}
     (?:![\w!:.,/-]{{0,60}}[\ ]{{1,4}}|&\w{{1,60}}[\ ]{{1,4}}){{0,2}}[|>](?:[+-]?[1-9]?|[1-9][+-])[\ \t]{{0,40}}(?:(?<=[\ \t])\#[^\n]{{0,200}})?\r?\n""",
     re.VERBOSE | re.MULTILINE,
 )
 """A name, perhaps a tag or an anchor, and `|` or `>` with how the ends of its lines are kept."""
-_LINE = re.compile(rf"{_LABEL}(?P<indent>[\ ]*)(?P<said>[^\n]*?)[\ \t\r]*(?:\n|\Z)")
-_NAMED_ABOVE = re.compile(
+_LINE = late_pattern(rf"{_LABEL}(?P<indent>[\ ]*)(?P<said>[^\n]*?)[\ \t\r]*(?:\n|\Z)")
+_NAMED_ABOVE = late_pattern(
     r"""["']?(?:name|key)["']?[ ]{0,8}:[ ]{0,8}["']?([A-Za-z_][\w-]{1,119})["']?[ \t\r]*$""", re.MULTILINE
 )
 _ABOVE = 300

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterator
 
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, SHAPES
 
-_WORD = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{20,2000}={0,2}(?![A-Za-z0-9+/=_-])")
-_LOGIN = re.compile(
+_WORD = late_pattern(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{20,2000}={0,2}(?![A-Za-z0-9+/=_-])")
+_LOGIN = late_pattern(
     r"""(?<![A-Za-z0-9])(?i:auth)[\\"']{0,6}\s{0,20}[:=]\s{0,20}[\\"']{0,6}([A-Za-z0-9+/]{8,400}={0,2})(?![A-Za-z0-9+/=])"""
 )
 

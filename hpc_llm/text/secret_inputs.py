@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from hpc_llm.text.assignments import NAMED, Assigned, is_secret_value
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_names import kind_of
 from hpc_llm.text.secret_values import is_harmless, is_number
 
@@ -20,18 +21,18 @@ _VALUE = (
 _FORMAT = r"""(?:["']?%[sbq](?:\\n)?["']?\ {1,4})?"""
 _CALLED = rf"""(?<![\w$]){_NAME}\+?=["']?(?:\$\(|`)\ ?"""
 """A name that gets what a command prints."""
-_MAY_BE_THERE = re.compile(r"""<<|printf\ +-v|=["']?(?:\$\(|`)\ ?(?:echo|printf)\ """)
+_MAY_BE_THERE = late_pattern(r"""<<|printf\ +-v|=["']?(?:\$\(|`)\ ?(?:echo|printf)\ """)
 """Without it nothing of the kind is there, and the patterns need not be made."""
-_DOCUMENT = re.compile(
+_DOCUMENT = late_pattern(
     r"""^(?P<head>[^\n]{0,400}?)<<-?[ \t]{0,4}(?P<quote>["']?)(?P<end>[A-Za-z_]\w{0,40})(?P=quote)(?P<tail>[^\n]{0,200})\n""",
     re.MULTILINE,
 )
 """The line that begins a here-document, and the word by which it ends."""
-_INTO = re.compile(
+_INTO = late_pattern(
     r"(?:(?<![\w$])(?P<called>[A-Za-z_]\w{1,119})\+?=[\"']?(?:\$\(|`)[^\n]{0,200}"
     r"|(?<![\w-])(?:read|mapfile|readarray) (?:[^\n|;<]{0,200} )?(?P<read>[A-Za-z_]\w{1,119}) {0,4})\Z"
 )
-_LINE = re.compile(r"[ \t]*(?P<said>[^\n]*?)[ \t\r]*(?:\n|\Z)")
+_LINE = late_pattern(r"[ \t]*(?P<said>[^\n]*?)[ \t\r]*(?:\n|\Z)")
 _MOST_LINES = 20
 
 
@@ -58,14 +59,14 @@ def _of_one_line() -> tuple[re.Pattern[str], ...]:
         rf"""{_CALLED}(?:echo|printf)\ {{1,4}}(?:-[neE]{{1,3}}\ {{1,4}})?{_FORMAT}{_VALUE}""",
         rf"""{_CALLED}[^\n|;<`)]{{0,200}}<<<\ {{0,4}}{_VALUE}""",
     )
-    return tuple(re.compile(form, re.VERBOSE) for form in forms)
+    return tuple(late_pattern(form, re.VERBOSE) for form in forms)
 
 
 @functools.cache
 def _asked() -> re.Pattern[str]:
     from hpc_llm.text.program_patterns import ASKING
 
-    return re.compile(rf"(?<![\w-])(?:{ASKING})(?![\w-])", re.VERBOSE)
+    return late_pattern(rf"(?<![\w-])(?:{ASKING})(?![\w-])", re.VERBOSE)
 
 
 def _in_lines(text: str) -> Iterator[tuple[int, int]]:

@@ -22,16 +22,16 @@ _AT_THE_END = frozenset("PASS PWD PW AUTH PAT DSN COOKIE".split())
 """Words that mean a secret as the last of several: DB_PASS does, PWD and PASS_RATE do not."""
 _COLLECTIVE = frozenset("TOKENS SESSION".split())
 """Last words of names whose value is a number more often than a secret."""
-_OF_A_SERVICE = re.compile(
+_OF_A_SERVICE = late_pattern(
     r"[A-Z0-9_]{0,100}(?:API_?(?:KEY|TOKEN)|(?:ACCESS|AUTH|HUB|HF|GITHUB|GITLAB|BOT)_?TOKEN|ACCESS_?KEY|SECRET_?KEY)[0-9]{0,9}"
 )
 """Variables that hold a key of a service and nothing else."""
 OF_VARIABLES = _AT_THE_END - {"PWD"} | _COLLECTIVE
 """What as the whole name of a variable of the environment means a secret. PWD is the working directory."""
-_RUN_TOGETHER = re.compile(
+_RUN_TOGETHER = late_pattern(
     r"\A[A-Z]{2,20}(?:PASSWORDS?|PASSWD|PASSPHRASE|APIKEYS?|APITOKEN|ACCESSKEY|ACCESSTOKEN|SECRETKEY|PRIVATEKEY|AUTHTOKEN)\Z"
 )
-_AT_THE_END_OF_A_WORD = re.compile(
+_AT_THE_END_OF_A_WORD = late_pattern(
     r"\A([A-Z]{2,20}?)(?:(KEYS?)|PASS|SECRETS?|(?<=\AHF)TOKEN|(?<=\AGH)TOKEN|(?<=HUB)TOKEN|(?<=WANDB)TOKEN|(?<=SESSION)TOKEN|(?<=BOT)TOKEN|(?<=IDENTITY)TOKEN|(?<=REGISTRY)TOKEN)\Z"
 )
 """PGPASS and SIGNINGKEY, in one word."""
@@ -74,7 +74,7 @@ _TOLD = late_pattern(
     re.VERBOSE,
 )
 """The end of a name that in lower case, too, is a secret's: `key` alone is an argument in many lines of source."""
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_WORD = late_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 def words_of(name: str) -> list[str]:

@@ -27,7 +27,7 @@ _VALUE_FIRST = late_pattern(
     rf"(?<![\w.-]){_VALUE}(?:(?<=,)|{_BLANKS},?){_BLANKS}\r?\n{_LABEL}{_BLANKS}{_OTHERS}{_NAME}",
     re.IGNORECASE | re.VERBOSE,
 )
-_BEHIND = re.compile(r"\s#.*|[\s,}]+\Z")
+_BEHIND = late_pattern(r"\s#.*|[\s,}]+\Z")
 """What stands behind a value without quotes."""
 _NAMES = ("name", "key")
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 
-SHAPES = re.compile(
+from hpc_llm.text.late_pattern import late_pattern
+
+SHAPES = late_pattern(
     r"""(?<![A-Za-z0-9])(?:
       hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,} | hf_(?:oauth_)?[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
     | sk-(?:ant|proj|svcacct|admin)-(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_-]{16,}
@@ -37,17 +39,17 @@ SHAPES = re.compile(
 _SERVICES = """jina lsv2 sbp vcp vci vca vcr vck tvly fw csk cpk pat pa ctx7sk sntrys sntryu glc rnd re phc phx phs pul PMAK NRAK NRII NRAA tskey
     pscale EZAK EZTK apify exa fc e2b ek esecret secret token apikey key pk ops pnu pnb rubygems shippo duffel lf fal""".split()
 OF_A_SERVICE = (
-    re.compile(  # what services put before a key, `_` or `-` between; `SHAPES` has those of a form of their own
+    late_pattern(  # what services put before a key, `_` or `-` between; `SHAPES` has those of a form of their own
         rf"""(?<![A-Za-z0-9_./-])(?:{"|".join(sorted(_SERVICES))})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}(?=[A-Za-z]{{0,60}}[0-9])[A-Za-z0-9]{{20,}}[A-Za-z0-9_-]*
     | (?<![A-Za-z0-9_-])(?:(?:ATATT|ATCTT)3x[A-Za-z0-9_=-]{{16,}} | ATBB[A-Za-z0-9]{{20,}} | pat[A-Za-z0-9]{{14}}\.[0-9a-f]{{32,}} | dp\.[a-z]{{2,5}}\.[A-Za-z0-9]{{32,}}
     | sntrys_[A-Za-z0-9_=+/-]{{24,}} | LTAI[A-Za-z0-9]{{16,}})""",
         re.VERBOSE,
     )
 )
-PREFIXED = re.compile(  # a key of a service that is not known here
+PREFIXED = late_pattern(  # a key of a service that is not known here
     r"(?<![A-Za-z0-9_./-])[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,8}[_-]){0,2}([A-Za-z0-9]{20,400})(?![A-Za-z0-9])"
 )
-RANDOM = re.compile(
+RANDOM = late_pattern(
     r"(?:(?<![A-Za-z0-9+/=_.-])|(?<=[A-Za-z0-9_]=))(?:[A-Za-z0-9+/]{40}|[A-Za-z0-9+/]{86}==)(?![A-Za-z0-9+/=_.-])"
 )
 """Keys of AWS and of Azure's storage have no other mark than their length."""

@@ -8,27 +8,28 @@ from __future__ import annotations
 import itertools
 import re
 
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_names import is_collective, is_of_a_service, is_secret_name, is_trackers, kind_of
 from hpc_llm.text.secret_shapes import RANDOM, is_random
 
 HIDDEN = "(hidden)"
 _PLACEHOLDER = "VALUE"
 """Stands for a value where a message says how something is written, as in KEY=VALUE."""
-_HARMLESS = re.compile(r"(?:true|false|yes|no|on|off|none|null|nan|inf|[+-]?\d{0,3}(?:\.\d*)?)", re.IGNORECASE)
+_HARMLESS = late_pattern(r"(?:true|false|yes|no|on|off|none|null|nan|inf|[+-]?\d{0,3}(?:\.\d*)?)", re.IGNORECASE)
 """Switches and small numbers."""
-_NUMBER = re.compile(r"[+-]?\d{1,9}(?:\.\d*)?(?:[eE][+-]?\d{1,3}|(?:\*{1,2}\d{1,9}){1,3})?")
-_LONG_NUMBER = re.compile(r"\d{7,100}")
-_REFERENCE = re.compile(
+_NUMBER = late_pattern(r"[+-]?\d{1,9}(?:\.\d*)?(?:[eE][+-]?\d{1,3}|(?:\*{1,2}\d{1,9}){1,3})?")
+_LONG_NUMBER = late_pattern(r"\d{7,100}")
+_REFERENCE = late_pattern(
     r"\$[A-Za-z_]+\d?|\$[A-Z_][A-Z0-9_]*|\$\d|\$\{[^{}\n]{0,200}\}|\$\(.*|\$\{?\{.*|\{\{.*|\{[a-z_.]*\}|<[^<>0-9]*>|%\(\w{1,40}\)s|%s|%[A-Z_]+%|`[^`]*`"
 )
 """Other variables, what a command prints, and what a template fills in."""
-_MASKED = re.compile(r"\A(?:\*{2,}.{0,4}|[xX]{3,}|\.{2,}|…|-+|_+|\[?(?:redacted|REDACTED|masked|MASKED|removed)\]?)")
-_WITHIN = re.compile(
+_MASKED = late_pattern(r"\A(?:\*{2,}.{0,4}|[xX]{3,}|\.{2,}|…|-+|_+|\[?(?:redacted|REDACTED|masked|MASKED|removed)\]?)")
+_WITHIN = late_pattern(
     r"\$\{\w{1,60}\}|\$[A-Z_][A-Z0-9_]{0,60}(?!\w)|(?<![\w$])\$[a-z_]{1,60}(?!\w)|\{[a-z_.]{0,60}\}|%s|(?:[Bb]earer|[Bb]asic|[Tt]oken)\ "
 )
 _LEAST = 4
 """So many characters of a value are its own, and not those of other variables."""
-_PROSE = re.compile(r"(?i:[a-z]{1,30}(?:ed|ing|able|ible|ly|ory|ary|ent|ant|ous|ful|less|ive|en|id|al)[.:!?]?)\Z")
+_PROSE = late_pattern(r"(?i:[a-z]{1,30}(?:ed|ing|able|ible|ly|ory|ary|ent|ant|ous|ful|less|ive|en|id|al)[.:!?]?)\Z")
 _NO_PASSWORDS = frozenset(
     """too long short weak strong good safe not only also never always still already same what which kept read taken sent shown used
     known here there then when where password passwd passphrase none null true false string text bytes optional required missing invalid wrong incorrect empty unset str secretstr value yes no see set
@@ -36,19 +37,19 @@ _NO_PASSWORDS = frozenset(
     denied needs should will expired for the and""".split()
 )
 """What stands behind these words in source and messages."""
-_CALL = re.compile(r"\A(?:[A-Za-z_][\w.]*[(\[])")
-_IDENTIFIER = re.compile(r"\A(?:(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*))")
-_OBJECT = re.compile(
+_CALL = late_pattern(r"\A(?:[A-Za-z_][\w.]*[(\[])")
+_IDENTIFIER = late_pattern(r"\A(?:(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*))")
+_OBJECT = late_pattern(
     r"\A(?:(?:self|args|cfg|config|conf|os|sys|settings|options|opts|params|kwargs|env|request|ctx)\.[\w.]+)"
 )
-_TYPE = re.compile(r"\A(?:[\w.]*(?:Tensor|Dict|List|Module|Callable|ndarray|Any|Path|Enum|Literal|Union))")
-_VERSION = re.compile(r"\A(?:\d{1,4}(?:\.\d{1,6}){1,4}(?:\.?[a-z]{1,4}\d{0,8})?)")
-_PATH = re.compile(r"\A(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]*)+|~/[\w.-]+)")
-_BEARER = re.compile(r"(?:[\w.-]{1,80}=)?\s{0,5}[Bb]earer\ {1,3}[^\s$]{6,}\s{0,5}")
+_TYPE = late_pattern(r"\A(?:[\w.]*(?:Tensor|Dict|List|Module|Callable|ndarray|Any|Path|Enum|Literal|Union))")
+_VERSION = late_pattern(r"\A(?:\d{1,4}(?:\.\d{1,6}){1,4}(?:\.?[a-z]{1,4}\d{0,8})?)")
+_PATH = late_pattern(r"\A(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]*)+|~/[\w.-]+)")
+_BEARER = late_pattern(r"(?:[\w.-]{1,80}=)?\s{0,5}[Bb]earer\ {1,3}[^\s$]{6,}\s{0,5}")
 """A whole value; within a text two such words can be anything."""
-_KEY_LIKE = re.compile(r"[0-9a-f]{32,100}|(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_=-]{24,2000}")
-_DIGITS_APART = re.compile(r"\d[A-Za-z_]{1,40}\d")
-_NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
+_KEY_LIKE = late_pattern(r"[0-9a-f]{32,100}|(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_=-]{24,2000}")
+_DIGITS_APART = late_pattern(r"\d[A-Za-z_]{1,40}\d")
+_NO_LETTER = late_pattern(r"[^A-Za-z0-9]+")
 
 
 def is_kept(name: str, value: str) -> bool:
@@ -168,4 +169,4 @@ def is_generated(value: str, least: int = 16) -> bool:
 
 
 _LONGEST = 200
-_HEXADECIMAL = re.compile(r"[0-9a-f]{16,}|[0-9A-F]{16,}")
+_HEXADECIMAL = late_pattern(r"[0-9a-f]{16,}|[0-9A-F]{16,}")

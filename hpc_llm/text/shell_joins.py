@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from hpc_llm.text.late_pattern import late_pattern
 
-_CONTINUED = re.compile(r"([ \t]{0,80})\\\r?\n([ \t]{0,80})")
-_BETWEEN = re.compile(r"""(?<=[\w=+/.-])(?:""|''|"'|'")(?=[\w+/.-])|(?<==)(?:""(?=')|''(?="))""")
+_CONTINUED = late_pattern(r"([ \t]{0,80})\\\r?\n([ \t]{0,80})")
+_BETWEEN = late_pattern(r"""(?<=[\w=+/.-])(?:""|''|"'|'")(?=[\w+/.-])|(?<==)(?:""(?=')|''(?="))""")
 """Where one quoted part ends and the next begins, or an empty one stands."""
-_BEFORE = re.compile(r"""(?<![\w"'])(["'])([\w+/.-]{1,200})\1(?=[A-Za-z0-9])""")
-_BEHIND = re.compile(r"""(?<=[\w.+/-]{2})(["'])([\w+/.-]{1,200})\1(?!\w)""")
+_BEFORE = late_pattern(r"""(?<![\w"'])(["'])([\w+/.-]{1,200})\1(?=[A-Za-z0-9])""")
+_BEHIND = late_pattern(r"""(?<=[\w.+/-]{2})(["'])([\w+/.-]{1,200})\1(?!\w)""")
 """A quoted part before or behind a plain one; one letter before a quote is the prefix of a text in source."""
 
 

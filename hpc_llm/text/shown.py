@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.text.late_pattern import late_pattern
+
 # CSI, OSC and the other strings of a terminal, with either spelling of their introducer; then all other two-byte ones.
-_SEQUENCE = re.compile(
+_SEQUENCE = late_pattern(
     r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
     r"|(?:\x1b[\]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]{0,8}[0-~]"
@@ -19,16 +21,16 @@ _HIDDEN = (
     r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff"
 )
-_HIDDEN_ONE = re.compile(f"[{_HIDDEN}]")
-_RETURN = re.compile(r"\r+\n?")
+_HIDDEN_ONE = late_pattern(f"[{_HIDDEN}]")
+_RETURN = late_pattern(r"\r+\n?")
 _FORMULA = "[=+@\\-\t\r\uff1d\uff0b\uff0d\uff20]"
 # Programs that part cells at a semicolon or a tab look for a formula behind it, too.
 _CELL = r"(?:(?<![\s\S])|(?<=[;\"\t\r\n]))( *)"
-_LIVE = re.compile(f"{_CELL}('*{_FORMULA})")
-_GUARDED = re.compile(f"{_CELL}'('*{_FORMULA})")
+_LIVE = late_pattern(f"{_CELL}('*{_FORMULA})")
+_GUARDED = late_pattern(f"{_CELL}'('*{_FORMULA})")
 # What begins a heading, a list or a rule; figures with a sign or a point do not.
-_BLOCK = re.compile(r"^(?:#(?=#{0,5}(?:\s|$))|(?P<n>[0-9]{1,9})(?P<end>[.)])(?=\s|$)|[-+](?=\s|$)|[-=](?=[-= ]*$))")
-_FIGURE = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_BLOCK = late_pattern(r"^(?:#(?=#{0,5}(?:\s|$))|(?P<n>[0-9]{1,9})(?P<end>[.)])(?=\s|$)|[-+](?=\s|$)|[-=](?=[-= ]*$))")
+_FIGURE = late_pattern(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 def shown(text: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from hpc_llm.text.late_pattern import late_pattern
+
 _WORD = r"""(?:b?'[^'\\\n]{0,300}'|"[^"\\\n]{0,300}")"""
-_LIST = re.compile(rf"[\[(]({_WORD}(?:,\ ?{_WORD}){{1,60}}),?[\])]")
-_ONE = re.compile(_WORD)
+_LIST = late_pattern(rf"[\[(]({_WORD}(?:,\ ?{_WORD}){{1,60}}),?[\])]")
+_ONE = late_pattern(_WORD)
 
 
 def with_lists_as_commands(text: str, redacted: Callable[[str], str]) -> str:
