@@ -21,16 +21,10 @@ _SWITCHES = [one.name for one in fields(EngineSetup) if isinstance(one.default, 
 _ZERO = "zero_optimization"
 
 
-def replanned(changed: Plan, before: Plan, cluster: Cluster) -> Plan:
-    """What `changed` is once it is asked for in words; what `before` has otherwise than its method and engine would is kept.
-
-    Raises HpcLlmError where it cannot be planned.
-    """
-    return replanning(before, cluster)(changed)
-
-
 def replanning(before: Plan, cluster: Cluster, method: Method | None = None) -> Callable[[Plan], Plan]:
-    """The same for any number of changed plans, which is faster; more so with the method of `before`."""
+    """What makes of a changed plan that which it is once it is asked for in words; what `before` has otherwise than its method
+    and engine would is kept. It raises HpcLlmError where the plan cannot be planned. `method` is that of `before`.
+    """
     old = method or load_method(before.method)
     usual = _usual(old, before, cluster)
     is_wished = usual is not None and usual.name != before.engine.name

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hpc_llm.diagnosis.ladder import Rung, alternatives, kept_on_gpus, rungs
-from hpc_llm.diagnosis.replanned import replanned
+from hpc_llm.diagnosis.replanned import replanning
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Memory, Verdict
@@ -39,9 +39,10 @@ def _cost(step: Rung, cluster: Cluster) -> tuple[bool, float]:
 
 
 def _fitting(plan: Plan, steps: Iterable[Rung], cluster: Cluster) -> Iterator[Rung]:
+    again = replanning(plan, cluster)
     for step in steps:
         with contextlib.suppress(HpcLlmError):  # what cannot be planned is no way
-            made = replanned(step.plan, plan, cluster)
+            made = again(step.plan)
             memory = memory_of(made, at_partition(cluster, made), sizes_in(made))
             if memory.verdict is Verdict.FITS:
                 yield replace(step, plan=made, why=f"{step.why}{_doubt(made, memory)}")

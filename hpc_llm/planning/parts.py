@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
+from functools import cache
 from typing import Any, Literal, get_args, get_type_hints
 
 from hpc_llm.errors import RequestError, unknown_name
@@ -306,14 +307,19 @@ def read_part(kind: Any, values: Any, kinds: Mapping[str, Any] | None = None) ->
     """An object of the dataclass `kind` from a mapping, and so for its parts; `kinds` are those of some fields."""
     if not isinstance(values, Mapping):
         raise TypeError(f"{kind.__name__} is {values!r} and no mapping")
-    types = get_type_hints(kind) | dict(kinds or {})
-    known = {one.name for one in fields(kind)}
+    parts = _parts(kind) | dict(kinds or {})
     for key in values:
-        if key not in known:
-            raise RequestError(unknown_name("plan field", key, known, next_step="Was it written by a newer version?"))
-    return kind(**{name: _read_value(types[name], value) for name, value in values.items()})
+        if key not in parts:
+            raise RequestError(unknown_name("plan field", key, parts, next_step="Was it written by a newer version?"))
+    read = {
+        name: read_part(part, values[name]) for name, part in parts.items() if part and values.get(name) is not None
+    }
+    return kind(**{**values, **read})
 
 
-def _read_value(kind: Any, value: Any) -> Any:
-    parts = [one for one in (kind, *get_args(kind)) if is_dataclass(one)]
-    return read_part(parts[0], value) if parts and value is not None else value
+@cache
+def _parts(kind: Any) -> dict[str, Any]:
+    """The dataclass that each field of another one holds, or None."""
+    types = get_type_hints(kind)
+    kinds = {one.name: (types[one.name], *get_args(types[one.name])) for one in fields(kind)}
+    return {name: next(filter(is_dataclass, several), None) for name, several in kinds.items()}
