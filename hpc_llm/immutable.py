@@ -20,12 +20,13 @@ _T = TypeVar("_T")
 
 
 def _made(*, frozen: bool, kw_only: bool = False) -> Callable[[type[_T]], type[_T]]:
-    """Decorate a class. One that derives from another dataclass is left to the standard library, which knows how they combine."""
+    """Decorate a class. One that derives from a dataclass of the standard library is left to that, which knows how they combine."""
 
     def made(cls: type[_T]) -> type[_T]:
-        if not frozen or any(map(dataclasses.is_dataclass, cls.__mro__)):
+        bases = [one for one in cls.__mro__ if dataclasses.is_dataclass(one)]
+        if not frozen or any(one.__setattr__ is not _set_once for one in bases):
             return dataclasses.dataclass(cls, frozen=frozen, kw_only=kw_only)
-        dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only)
+        dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only, frozen=bool(bases))
         _share(cls)
         return cls
 

@@ -116,6 +116,18 @@ def away_from_here() -> Iterator[None]:
         os.close(here)
 
 
+@contextlib.contextmanager
+def without_pydantics_plugins() -> Iterator[None]:
+    """Models that are built in the block are so without code of other packages, for which pydantic would read all that is installed."""
+    before = os.environ.get("PYDANTIC_DISABLE_PLUGINS")
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    try:
+        yield
+    finally:
+        os.environ.pop("PYDANTIC_DISABLE_PLUGINS")
+        os.environ.update({} if before is None else {"PYDANTIC_DISABLE_PLUGINS": before})
+
+
 def reason_of(error: BaseException) -> str:
     """What an exception of foreign code says, in one line without the full stop."""
     said = " ".join(str(error).split())[:_LONGEST].rstrip(".")

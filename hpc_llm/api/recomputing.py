@@ -24,12 +24,13 @@ def with_fewest_recomputed(ask: Ask, cluster: Cluster) -> PlanWithOrigins:
     all layers. Raises what planning raises.
     """
     from hpc_llm.api.fit import as_it_is_here
-    from hpc_llm.estimating.parts import Verdict
     from hpc_llm.planning.recompute_choice import LEFT_OPEN
 
     planned = ask({})
     if not planned.origins["recompute"].endswith(LEFT_OPEN):
         return planned
+    from hpc_llm.estimating.parts import Verdict
+
     here = as_it_is_here(cluster)
     verdict = _verdict(planned.plan, here)
     if verdict is Verdict.UNKNOWN:

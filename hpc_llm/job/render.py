@@ -190,6 +190,8 @@ class HeaderLine:
 
 @dataclass(frozen=True)
 class Variable:
+    """A variable of the environment, and where its value comes from."""
+
     name: str
     value: str
     origin: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
+from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.parts import Training
 

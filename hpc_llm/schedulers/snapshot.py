@@ -135,7 +135,7 @@ def _write(target: Path, content: bytes) -> None:
 def _archive(package: Path, also: Sequence[str] = ()) -> bytes:
     """The same bytes for the same code, whenever and wherever they are made."""
     sources = {f"hpc_llm/{name}.py": package / f"{name}.py" for name in _MODULES}
-    sources |= {f"hpc_llm/{path.relative_to(package).as_posix()}": path for path in _python_files(package / "worker")}
+    sources |= _sources_in(package / "worker", "hpc_llm/worker")
     for name in also:
         sources |= _sources_of(name)
     content = io.BytesIO()
@@ -161,11 +161,13 @@ def _sources_of(name: str) -> dict[str, Path]:
         raise RequestError(f"the module {name} cannot travel with a run: it is no Python source with an __init__.py.")
     if found.submodule_search_locations is None:
         return {f"{name}.py": origin}
-    return {f"{name}/{path.relative_to(origin.parent).as_posix()}": path for path in _python_files(origin.parent)}
+    return _sources_in(origin.parent, name)
 
 
-def _python_files(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.py"))
+def _sources_in(folder: Path, name: str) -> dict[str, Path]:
+    """The same for all Python files in a folder that is called `name` in the archive."""
+    found = sorted(os.path.join(place, file) for place, _, files in os.walk(folder) for file in files)
+    return {f"{name}{path[len(str(folder)) :]}": Path(path) for path in found if path.endswith(".py")}
 
 
 def _holds(path: Path, content: bytes) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
+from hpc_llm.outside import without_pydantics_plugins
 from hpc_llm.site import schedulers
 from hpc_llm.site.partitions import Charge, Partition, Qos
 from hpc_llm.site.parts import (
@@ -43,12 +44,11 @@ _HERE = "auto"
 
 
 def _check_scheduler(name: str) -> str:
-    if name not in (*schedulers.names(), _HERE):
-        raise ValueError(unknown_name("scheduler", name, [*schedulers.names(), _HERE]))
     try:
         return name if name == _HERE else schedulers.find_scheduler(name).name
     except ProfileError as error:
-        raise ValueError(str(error)) from None
+        names = [*schedulers.names(), _HERE]
+        raise ValueError(str(error) if name in names else unknown_name("scheduler", name, names)) from None
 
 
 def _check_models(folders: list[str]) -> list[str]:
@@ -253,7 +253,8 @@ def cluster_names() -> list[str]:
 def parse_profile(model: type[_P], data: dict[str, Any], where: Path | str) -> _P:
     """What a file says, held to its model and to its own name; a ProfileError names file, key and what is allowed."""
     try:
-        profile = model.model_validate(data)
+        with without_pydantics_plugins():
+            profile = model.model_validate(data)
     except ValidationError as error:
         raise explain_validation(error, where, allowed_keys(model)) from None
     name = cast(Any, profile).name  # each profile has one
