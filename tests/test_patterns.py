@@ -248,12 +248,12 @@ WHOLE, MOST_S = 50_000, 0.4
 
 
 def may_be_slow(line: bytes, between: bytes) -> bool:
-    """Whether a whole block would take half of the most, if it grows on as from a sixteenth of it to a quarter."""
+    """Whether a whole block would take most of the most, if it grows on as from a sixteenth of it to a quarter."""
     quarter = diagnosed_s(line, WHOLE // 4, between)
     if quarter < MOST_S / 64:  # what grows like the third power takes no longer than the most then
         return False
     growth = quarter / max(diagnosed_s(line, WHOLE // 16, between), 1e-5)
-    return quarter * max(growth, 4.0) > MOST_S / 2
+    return quarter * max(growth, 4.0) > MOST_S * 3 / 4
 
 
 @pytest.mark.parametrize("between", [b"", b" ", b"\n", b"\n  x: "], ids=["together", "a blank", "lines", "labels"])

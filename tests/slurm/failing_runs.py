@@ -45,8 +45,8 @@ while {rank_0_waits} and not here.exists():
     time.sleep(0.05)
 {breaks}
 """
-WAITS = "print('waits', flush=True); time.sleep(600)"
-HUNGRY = "block = bytearray(400 << 20); time.sleep(600)"
+WAITS = "import time; print('waits', flush=True); time.sleep(600)"
+HUNGRY = "import time; block = bytearray(400 << 20); time.sleep(600)"
 PACKAGE = "a_package_that_nobody_has"
 
 # A task prolog that takes the port of the ranks before they can, as a neighbour's program on the node may.
@@ -135,12 +135,10 @@ class Failing:
     def _torch(self, name: str, breaks: str, rank_0_waits: bool = True) -> str:
         return self._package("torch", TORCH.format(breaks=breaks, rank_0_waits=rank_0_waits), name)
 
-    def _package(self, package: str, text: str, name: str = "") -> str:
+    def _package(self, package_name: str, text: str, name: str = "") -> str:
         """The flag by which a run finds a package of our own first."""
-        file = self.folder / "packages" / (name or package).replace(" ", "-") / package / "__init__.py"
-        file.parent.mkdir(parents=True)
-        file.write_text(text)
-        return f"--set=env.PYTHONPATH={file.parent.parent}"
+        folder = self.folder / "packages" / (name or package_name).replace(" ", "-")
+        return f"--set=env.PYTHONPATH={package(folder, package_name, text)}"
 
     def _add_broken_clusters(self) -> None:
         bare = self.folder / "bare"
@@ -283,3 +281,11 @@ class Failing:
 
 def _line(file: Path, number: int) -> str | None:
     return file.read_text().split("\n")[number - 1] if file.is_file() else None
+
+
+def package(folder: Path, name: str, text: str) -> Path:
+    """A package of our own in a folder, which is given back."""
+    file = folder / name / "__init__.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return folder

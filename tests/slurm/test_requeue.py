@@ -11,7 +11,7 @@ from hpc_llm.records.files import read_json_lines
 
 pytestmark = pytest.mark.slurm
 
-STEPS = 900
+STEPS = 400
 """So many that the run is not over before it is queued again, on a busy machine either."""
 WORDS = (
     "--cluster=taiwania2", "--partition=gtest", "--account=ACD110018", "--method=z2", "--model=tiny",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -29,9 +30,14 @@ MOST_KIB = 300_000
 """Of address space that asking may have, threads included."""
 
 
-def ask(folder: Path, body: str) -> tuple[dict[str, Any], float]:
-    """The kept answer of such an sbatch, and the seconds that it took."""
-    script, program = folder / "job.sh", folder / "sbatch"
+def ask(folder: Path, body: str, **limits: str) -> tuple[dict[str, Any], float]:
+    """The kept answer of such an sbatch, and the seconds that it took; `limits` are constants of the program."""
+    script, program, session = folder / "job.sh", folder / "sbatch", folder / "session.py"
+    text = Path(sbatch_session.__file__).read_text()
+    for name, value in limits.items():
+        text, changed = re.subn(rf"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
+        assert changed == 1
+    session.write_text(text)
     script.write_bytes(SCRIPT)
     program.write_text(f"#!/bin/bash\n{body}\n")
     program.chmod(0o755)
@@ -41,7 +47,7 @@ def ask(folder: Path, body: str) -> tuple[dict[str, Any], float]:
         str(script),
         hashlib.sha256(SCRIPT).hexdigest(),
     ]
-    asking = [sys.executable, "-I", str(sbatch_session.__file__), str(os.getpid()), *records, str(program)]
+    asking = [sys.executable, "-I", str(session), str(os.getpid()), *records, str(program)]
     words = ["bash", "-c", f'ulimit -v {MOST_KIB} && exec "$@"', "limited", *asking]
     began = time.monotonic()
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -72,7 +78,7 @@ def test_a_number_that_a_flood_has_cut_is_no_job_id(tmp_path: Path) -> None:
     [("", "yes x >&2"), ("echo Submitted batch job 7; ", "trap '' TERM; while :; do yes x | head -c 99999999; done")],
 )
 def test_an_sbatch_that_prints_for_ever_is_ended_and_what_it_said_is_kept(tmp_path: Path, says: str, how: str) -> None:
-    answer, seconds = ask(tmp_path, f"{says}{how}")
+    answer, seconds = ask(tmp_path, f"{says}{how}", MOST_READ="1 << 25", GRACE_S="0.5")
     assert answer["returncode"] in (-9, -15) and not is_refusal(answer) and seconds < 60
     assert accepted_job_id(answer["stdout"]) == ("7" if says else None)
 

@@ -55,15 +55,21 @@ class Campaign:
 
 
 @pytest.fixture(scope="module")
-def node(slurm: ScratchSlurm, site: ScratchSite, tmp_path_factory: pytest.TempPathFactory) -> LoginNode:
-    """A login node whose profiles are those of the three sites, and a few that are wrong on purpose."""
+def node(
+    slurm: ScratchSlurm, site: ScratchSite, quick_site: ScratchSite, tmp_path_factory: pytest.TempPathFactory
+) -> LoginNode:
+    """A login node whose profiles are those of the three sites, and a few that are wrong on purpose.
+
+    At `delta-as-it-is` all ranks start by themselves, elsewhere they are copies.
+    """
     login = LoginNode(tmp_path_factory.mktemp("user"), slurm)
-    site.write_profiles(login.folder)
+    quick_site.write_profiles(login.folder)
+    login.add_cluster("delta-as-it-is", **site.profile("delta"))
     load = ["cmake", "no-such-module/1.0"]
-    login.add_cluster("no-module", **_over(site.profile("taiwania2"), load=load))
-    missing = str(site.folder / "envs" / "missing")
-    login.add_cluster("no-env", **_over(site.profile("taiwania2"), python={"env": missing}))
-    login.add_cluster("no-hook", **_over(site.profile("mi210"), python={"hook": "/nowhere/conda.sh"}))
+    login.add_cluster("no-module", **_over(quick_site.profile("taiwania2"), load=load))
+    missing = str(quick_site.folder / "envs" / "missing")
+    login.add_cluster("no-env", **_over(quick_site.profile("taiwania2"), python={"env": missing}))
+    login.add_cluster("no-hook", **_over(quick_site.profile("mi210"), python={"hook": "/nowhere/conda.sh"}))
     login.add_cluster("with-gpus", extends="taiwania2", gpu={"vendor": "nvidia", "per_node": 8}, request={"extra": []})
     return login
 
@@ -80,8 +86,8 @@ def campaign(node: LoginNode) -> Campaign:
     until("the first run trains", lambda: _steps(it.runs["timeout"]) >= 3)
     it.while_running = node.status([it.runs["timeout"]])[0]
     node.slurm.expire(job_id(it.runs["timeout"]))
-    for cluster in ("taiwania2", "delta"):
-        [it.runs[f"{cluster} 2x2"]] = node.submit(*REQUEST[cluster], *TINY, *TWO_BY_TWO)
+    [it.runs["taiwania2 2x2"]] = node.submit(*REQUEST["taiwania2"], *TINY, *TWO_BY_TWO)
+    [it.runs["delta 2x2"]] = node.submit(*REQUEST["delta"], *TINY, *TWO_BY_TWO, "--cluster=delta-as-it-is")
     [it.runs["mi210 1x2"]] = node.submit(*REQUEST["mi210"], *TINY, "--method=z2o", "--set=tasks_per_node=2")
     it.runs["array 0"], it.runs["array 1"] = node.submit(*REQUEST["delta"], *TINY, "--method=z2,z3", "--profile=nsys")
     for name in ("no-module", "no-env"):
@@ -135,10 +141,11 @@ def test_mpirun_starts_the_ranks_where_the_site_does_it_so(campaign: Campaign) -
     ],
 )
 def test_the_site_s_modules_and_python_are_active_in_the_job(
-    campaign: Campaign, site: ScratchSite, name: str, modules: str
+    campaign: Campaign, site: ScratchSite, quick_site: ScratchSite, name: str, modules: str
 ) -> None:
     said = campaign.runs[name].stdout.read_text().splitlines()[0]
-    assert f"{site.env}/bin/python" in said
+    python = (site if name == "delta 2x2" else quick_site).env / "bin" / "python"
+    assert str(python) in said
     assert said.endswith(f"modules {modules}")
 
 

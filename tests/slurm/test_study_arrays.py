@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from login_node import LoginNode, job_id, trains, until
+from failing_runs import HUNGRY, WAITS, package
+from login_node import LoginNode, job_id, printed, until
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
 
@@ -96,17 +97,20 @@ def test_one_bad_run_stops_all(node: LoginNode) -> None:
 def test_a_time_limit_and_a_full_memory_are_a_success_where_they_are_expected(
     slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path
 ) -> None:
+    """Of ranks that only wait, or take memory, in the place of torch."""
     node = LoginNode(tmp_path / "user", slurm)
     site.write_profiles(node.folder)
-    endless = {"name": "endless", "steps": 1000000, "expect": "TIMEOUT"}
+    torch = f'import os\nif os.environ["SLURM_MEM_PER_NODE"] == "100": {HUNGRY}\n{WAITS}\n'
+    ours = f"--set=env.PYTHONPATH={package(tmp_path / 'ours', 'torch', torch)}"
+    endless = {"name": "endless", "sbatch": {"mem": "200M"}, "expect": "TIMEOUT"}
     hungry = {"name": "hungry", "sbatch": {"mem": "100M"}, "expect": "OOM_HOST"}
     base = {"cluster": "taiwania2", "time": "00:10:00", "set": {"precision": "fp32", "launcher": "srun"}}
     file = write(node, **base, matrix=None, expect=None, runs=[endless, hungry])
-    waiting = node.start("submit", file, "--wait", "--json")
+    waiting = node.start("submit", file, ours, "--force", "--wait", "--json")
     until("both are submitted", lambda: len([*node.logs.glob("2*/job.json")]) == 2 or waiting.poll() is not None)
     assert waiting.poll() is None, waiting.communicate()
     runs = {place(run)["name"]: run for run in map(RunPaths, node.logs.glob("2*"))}
-    trains(runs["endless"])
+    until("it has begun", lambda: "waits\n" in printed(runs["endless"]))
     slurm.expire(job_id(runs["endless"]))
     out, err = waiting.communicate(timeout=150)
     assert waiting.returncode == 0, err

@@ -40,12 +40,14 @@ def profile(site: ScratchSite, launcher: str) -> dict[str, Any]:
     return {**found, "prelude": prelude, "env": {**found["env"], "common": AS_ROOT}, "launch": launch}
 
 
-def test_two_nodes_are_one_training(slurm: ScratchSlurm, site: ScratchSite, tmp_path: Path, tool: Any) -> None:
+def test_two_nodes_are_one_training(
+    slurm: ScratchSlurm, site: ScratchSite, quick_site: ScratchSite, tmp_path: Path, tool: Any
+) -> None:
     tool("mpirun", "openmpi-bin")
     node = LoginNode(tmp_path / "user", slurm)
     path = {"PYTHONPATH": str(install(tmp_path / "theirs"))}
-    for launcher in ("mpirun", "theirs"):
-        node.add_cluster(launcher, **profile(site, launcher))
+    for launcher, where in (("mpirun", site), ("theirs", quick_site)):
+        node.add_cluster(launcher, **profile(where, launcher))
     refused = node.ask("render", "--cluster=theirs", *WORDS)
     assert refused.returncode == 2 and "there is no launcher 'theirs'" in refused.stderr
     runs = [
