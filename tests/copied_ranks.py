@@ -1,4 +1,4 @@
-"""Ranks that begin at once: copies of one process that has imported what they need, shared by all processes of the tests.
+"""Ranks and commands that begin at once: copies of a process that has imported what they need, shared by all processes of the tests.
 
 A plugin, as `scratch_fixtures`. What it saves are four seconds of a processor for each rank. That ranks start by themselves is proved
 where it is claimed: test_launchers.py, test_two_nodes.py, test_slurm_jobs.py, test_keeping.py.
@@ -7,13 +7,16 @@ where it is claimed: test_launchers.py, test_two_nodes.py, test_slurm_jobs.py, t
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,17 +24,51 @@ import pytest
 FOLDER = Path(__file__).parent / "copies"
 PLACE = "HPC_LLM_TESTS_COPIES"
 _START_S = 120.0
+_SPEC = importlib.util.spec_from_file_location("copies_client", FOLDER / "sitecustomize.py")
+assert _SPEC and _SPEC.loader
+_CLIENT = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_CLIENT)
 
 
 @pytest.fixture(scope="session")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The socket of the process that is copied."""
-    base = tmp_path_factory.getbasetemp()
+    """The socket of the process of which ranks are copies."""
+    with _shared(tmp_path_factory, "ranks") as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
+def copied_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of the process of which commands are copies."""
+    with _shared(tmp_path_factory, "commands") as place:
+        yield place
+
+
+def copied_command(
+    place: Path, words: Sequence[str], folder: Path, environ: Mapping[str, str], timeout_s: float = 300.0
+) -> subprocess.CompletedProcess[str]:
+    """A command of hpc-llm, run to its end as a program of its own would: what is not claimed is that it starts by itself."""
+    with _line() as line, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
+        line.connect(str(place))
+        line.settimeout(timeout_s)
+        _CLIENT.send(
+            line, "command", list(words), [nothing.fileno(), out.fileno(), err.fileno()], str(folder), dict(environ)
+        )
+        *_, status = line.makefile("r")
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess(words, int(status), out.read().decode(), err.read().decode())
+
+
+@contextmanager
+def _shared(made: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """The socket of the one process of that name, which is started where it is not there yet."""
+    base = made.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    place = folder / "copies.sock"
-    with (folder / "copies.lock").open("w") as lock:
+    place = folder / f"{name}.sock"
+    with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        line = _held(place) or _started(place)
+        line = _held(place) or _started(place, name)
     with line:
         yield place
 
@@ -56,8 +93,12 @@ def text_for(copies: Path) -> str:
     return f"{(FOLDER / 'sitecustomize.py').read_text()}\n\nhand_over({str(copies)!r})\n"
 
 
+def _line() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
 def _held(place: Path) -> socket.socket | None:
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line = _line()
     try:
         line.connect(str(place))
     except OSError:
@@ -68,12 +109,12 @@ def _held(place: Path) -> socket.socket | None:
     return line
 
 
-def _started(place: Path) -> socket.socket:
+def _started(place: Path, name: str) -> socket.socket:
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     said = place.with_suffix(".txt")
     with said.open("w") as log:
         copied = subprocess.Popen(
-            [sys.executable, str(FOLDER / "copied.py"), str(place)],
+            [sys.executable, str(FOLDER / "copied.py"), str(place), name],
             env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     deadline = time.monotonic() + _START_S

@@ -1,6 +1,8 @@
-"""The process that ranks of tests are copies of: it has imported what training needs, and nothing of hpc-llm.
+"""The process that ranks of tests, or commands, are copies of: for ranks it has imported what training needs, and nothing of hpc-llm.
 
-    python copied.py SOCKET
+    python copied.py SOCKET ranks|commands
+
+Of `commands` it has imported hpc-llm but for the worker.
 
 It answers each start (`sitecustomize.py`) with the number of the copy, and with its end when that has come. A copy whose Python is
 gone is killed. It ends when nobody holds it any more: who is to do so sends the word `hold` and keeps the line open.
@@ -16,6 +18,7 @@ import importlib
 import io
 import json
 import os
+import pkgutil
 import resource
 import runpy
 import selectors
@@ -34,6 +37,17 @@ NEEDED = (
 )  # fmt: skip
 
 
+def import_commands() -> None:
+    import hpc_llm
+
+    for module in pkgutil.walk_packages(hpc_llm.__path__, "hpc_llm."):
+        if not module.name.startswith(("hpc_llm.worker", "hpc_llm.__main__")):
+            importlib.import_module(module.name)
+    for name in ("submitit", "psutil", "tabulate"):
+        importlib.import_module(name)
+    gc.freeze()
+
+
 def import_all() -> None:
     """As the worker does, so that no compiler of torch comes along which a rank would not load."""
     from hpc_llm.worker.engines import deepspeed
@@ -41,6 +55,7 @@ def import_all() -> None:
     for name in NEEDED:
         importlib.import_module(name)
     deepspeed.imported()
+    sys.modules["deepspeed.utils.nvtx"].enable_nvtx = False  # type: ignore[attr-defined]  # ranges that nobody looks at
     for name in [name for name in sys.modules if name.partition(".")[0] == "hpc_llm"]:
         del sys.modules[name]  # what a rank runs is what it was submitted with
     assert len(os.listdir("/proc/self/task")) == 1, "threads would be missing in the copies"
@@ -166,12 +181,9 @@ def become(request: dict[str, Any]) -> None:
         *(io.TextIOWrapper(io.FileIO(n, "w", closefd=False), write_through=True) for n in (1, 2)),  # type: ignore[type-var]
     )
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
-    import random
-
-    import numpy
-
-    random.seed()
-    numpy.random.seed()
+    for name in ("random", "numpy.random"):
+        if name in sys.modules:
+            sys.modules[name].seed()
 
 
 def run(request: dict[str, Any]) -> None:
@@ -180,6 +192,10 @@ def run(request: dict[str, Any]) -> None:
     is_safe = bool(request["environ"].get("PYTHONSAFEPATH"))
     places = [place for place in request["environ"].get("PYTHONPATH", "").split(os.pathsep) if place]
     sys.path[:] = [*places, *(place for place in sys.path if place not in places)]
+    if request["kind"] == "command":
+        sys.argv = words
+        importlib.import_module("hpc_llm.cli").main()
+        return
     if request["kind"] == "script":
         sys.argv = words
         sys.path[:0] = [] if is_safe else [str(Path(words[0]).resolve().parent)]
@@ -219,7 +235,7 @@ def main() -> None:
     here = str(Path(__file__).parent)
     sys.path[:] = [place for place in sys.path if place != here]
     os.environ.pop("HPC_LLM_TESTS_COPIES", None)
-    import_all()
+    import_commands() if sys.argv[2] == "commands" else import_all()
     request = Copied(sys.argv[1]).serve()
     if request is None:
         return

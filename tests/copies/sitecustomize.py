@@ -40,10 +40,8 @@ def brings_its_own():  # type: ignore[no-untyped-def]
     return any(os.path.exists(os.path.join(place, name)) for place in places if place for name in _PACKAGES)
 
 
-def hand_over(place):  # type: ignore[no-untyped-def]
-    program = wanted(sys.orig_argv)
-    if program is None or brings_its_own() or not os.path.exists(place):
-        return
+def send(line, kind, words, files, folder, environ):  # type: ignore[no-untyped-def]
+    """Ask for a copy with the umask, limits, processors and ignored signals of this process."""
     import array
     import json
     import resource
@@ -53,11 +51,11 @@ def hand_over(place):  # type: ignore[no-untyped-def]
     os.umask(mask)
     kinds = [name for name in dir(resource) if name.startswith("RLIMIT_")]
     request = {
-        "kind": program[0],
-        "words": program[1],
+        "kind": kind,
+        "words": words,
         "orig_argv": sys.orig_argv,
-        "folder": os.getcwd(),
-        "environ": dict(os.environ),
+        "folder": folder,
+        "environ": environ,
         "mask": mask,
         "limits": {name: resource.getrlimit(getattr(resource, name)) for name in kinds},
         "processors": sorted(os.sched_getaffinity(0)),
@@ -66,12 +64,22 @@ def hand_over(place):  # type: ignore[no-untyped-def]
         "executable": sys.executable,
         "prefix": sys.prefix,
     }
+    content = json.dumps(request).encode()
+    controls = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
+    line.sendmsg([len(content).to_bytes(8, "big")], controls)
+    line.sendall(content)
+
+
+def hand_over(place):  # type: ignore[no-untyped-def]
+    program = wanted(sys.orig_argv)
+    if program is None or brings_its_own() or not os.path.exists(place):
+        return
+    import resource
+    import socket
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.connect(place)
-        content = json.dumps(request).encode()
-        files = array.array("i", [0, 1, 2])
-        line.sendmsg([len(content).to_bytes(8, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
-        line.sendall(content)
+        send(line, program[0], program[1], [0, 1, 2], os.getcwd(), dict(os.environ))
         answers = line.makefile("r")
         copy = int(answers.readline())
 

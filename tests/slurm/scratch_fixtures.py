@@ -19,7 +19,7 @@ from scratch_slurm import ScratchSlurm, missing_tools
 
 
 @pytest.fixture(scope="session")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScratchSlurm]:
+def slurm(tmp_path_factory: pytest.TempPathFactory, copied_commands: Path) -> Iterator[ScratchSlurm]:
     """A running Slurm with the partitions and GPUs of the three clusters."""
     lacking = missing_tools()
     if lacking and os.environ.get("CI"):
@@ -27,6 +27,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScratchSlurm]:
     if lacking:
         pytest.skip(lacking)
     with ScratchSlurm(tmp_path_factory.mktemp("slurm")) as cluster:
+        cluster.commands = copied_commands
         yield cluster
 
 

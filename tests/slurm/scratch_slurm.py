@@ -128,6 +128,8 @@ class ScratchSlurm:
         self._first_job_id = 1 + 170 * (self._ports.number % 8)
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.environ = {**plain_environment(), "SLURM_CONF": str(self.conf)}
+        self.commands: Path | None = None
+        """Where the process is of which commands on the login node are copies; None: they start by themselves."""
 
     def __enter__(self) -> ScratchSlurm:
         try:

@@ -1,6 +1,6 @@
 """Each launcher starts ranks on two nodes of the scratch Slurm: Open MPI's own mpirun, and one from outside the package.
 
-srun and torchrun do so in test_slurm_jobs.py. A fine-tuning over two nodes trains, evaluates and keeps what one over one does.
+srun and torchrun do so in test_slurm_jobs.py. The ranks are copies: test_launchers.py has an mpirun that starts them itself. A fine-tuning over two nodes trains, evaluates and keeps what one over one does.
 """
 
 from __future__ import annotations
@@ -40,14 +40,12 @@ def profile(site: ScratchSite, launcher: str) -> dict[str, Any]:
     return {**found, "prelude": prelude, "env": {**found["env"], "common": AS_ROOT}, "launch": launch}
 
 
-def test_two_nodes_are_one_training(
-    slurm: ScratchSlurm, site: ScratchSite, quick_site: ScratchSite, tmp_path: Path, tool: Any
-) -> None:
+def test_two_nodes_are_one_training(slurm: ScratchSlurm, quick_site: ScratchSite, tmp_path: Path, tool: Any) -> None:
     tool("mpirun", "openmpi-bin")
     node = LoginNode(tmp_path / "user", slurm)
     path = {"PYTHONPATH": str(install(tmp_path / "theirs"))}
-    for launcher, where in (("mpirun", site), ("theirs", quick_site)):
-        node.add_cluster(launcher, **profile(where, launcher))
+    for launcher in ("mpirun", "theirs"):
+        node.add_cluster(launcher, **profile(quick_site, launcher))
     refused = node.ask("render", "--cluster=theirs", *WORDS)
     assert refused.returncode == 2 and "there is no launcher 'theirs'" in refused.stderr
     runs = [
