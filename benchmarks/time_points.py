@@ -15,6 +15,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -74,6 +75,7 @@ class Point:
         return gpu_kind(self.gpu) or self.gpu
 
 
+@cache
 def points(path: Path = HERE / "points.csv") -> list[Point]:
     """The runs of the file that completed."""
     with path.open(newline="", encoding="utf-8") as file:

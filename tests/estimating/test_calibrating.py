@@ -20,7 +20,11 @@ from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
 
 SLOWER = 1.7
-POINTS = [one for one in time_points.points() if one.kind == "H100"][:12]
+COUNT = 12
+
+
+def points() -> list[time_points.Point]:
+    return [one for one in time_points.points() if one.kind == "H100"][:COUNT]
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +50,7 @@ def finished(logs: Path, name: str, point: time_points.Point, **changes: Any) ->
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    for number, point in enumerate(POINTS):
+    for number, point in enumerate(points()):
         finished(tmp_path / "logs", f"run-{number:02}", point)
     return tmp_path / "logs"
 
@@ -62,14 +66,14 @@ def test_runs_are_fitted_kept_and_used(logs: Path, own_folder: Path) -> None:
     done = command("estimate", "--calibrate", str(logs), "--json")
     assert done.returncode == 0, done.stderr
     [made] = json.loads(done.stdout)["calibrations"]
-    assert made["cluster"] == "local" and made["gpus"] == ["H100"] and len(made["runs"]) == len(POINTS)
+    assert made["cluster"] == "local" and made["gpus"] == ["H100"] and len(made["runs"]) == COUNT
     assert made["versions"]["torch"].startswith("2.") and made["date"].startswith("20")
     kept = own_folder / "hpc-llm" / "calibration" / "local.json"
     assert made["file"] == str(kept) and json.loads(kept.read_text())["values"] == made["values"]
     after = compared(logs)
 
     def off(rows: Any) -> float:
-        return sorted(abs(row.predicted_s / row.measured_s - 1) for row in rows)[len(POINTS) // 2]
+        return sorted(abs(row.predicted_s / row.measured_s - 1) for row in rows)[COUNT // 2]
 
     assert off(before) > 0.25
     assert off(after) < off(before) / 2
@@ -78,7 +82,7 @@ def test_runs_are_fitted_kept_and_used(logs: Path, own_folder: Path) -> None:
 def test_the_record_is_printed_and_nothing_is_kept(logs: Path, own_folder: Path) -> None:
     done = command("estimate", "--record", str(logs))
     assert done.returncode == 0, done.stderr
-    assert all(f"run-{number:02}" in done.stdout for number in range(len(POINTS)))
+    assert all(f"run-{number:02}" in done.stdout for number in range(COUNT))
     assert "(-" in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
     assert not own_folder.exists()
 
@@ -141,9 +145,9 @@ STRANGE: list[dict[str, Any]] = [
 
 def test_runs_that_tell_nothing_spoil_nothing(logs: Path, own_folder: Path) -> None:
     for number, changes in enumerate(STRANGE):
-        finished(logs, f"strange-{number}", POINTS[0], **changes)
+        finished(logs, f"strange-{number}", points()[0], **changes)
     [made] = calibrate(logs)
-    assert set(made.calibration.runs) == {f"run-{number:02}" for number in range(len(POINTS))}
+    assert set(made.calibration.runs) == {f"run-{number:02}" for number in range(COUNT)}
     assert [path.name for path in own_folder.rglob("*.json")] == ["local.json"]
 
 
@@ -154,7 +158,7 @@ def test_what_no_estimate_would_read_does_not_replace_what_is_kept(
     [made] = calibrate(logs)
     before = made.file.read_bytes()
     for number in range(3):
-        finished(logs, f"off-{number}", POINTS[number], result={"step_time_s_p50": seconds})
+        finished(logs, f"off-{number}", points()[number], result={"step_time_s_p50": seconds})
     with pytest.raises(RequestError, match=r"is off-\d, .* nothing was kept"):
         calibrate(logs)
     assert made.file.read_bytes() == before
@@ -163,7 +167,7 @@ def test_what_no_estimate_would_read_does_not_replace_what_is_kept(
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, own_folder: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    finished(tmp_path / "one", "run", POINTS[0])
+    finished(tmp_path / "one", "run", points()[0])
     for words, told in (
         (["--calibrate", str(empty)], "of 0 runs none can be used"),
         (["--record", str(tmp_path / "nowhere")], "is no folder"),

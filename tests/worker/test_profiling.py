@@ -205,7 +205,7 @@ def test_a_trace_that_cannot_be_kept_leaves_no_half_of_it(tmp_path: Path, is_who
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_console_profiles_two_ranks_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+def test_the_console_profiles_two_ranks_and_refuses_what_it_does_not_know(tmp_path: Path, copied_ranks: None) -> None:
     program = Path(sys.executable).parent / "hpc-llm"
     asked = (
         "--cluster",
