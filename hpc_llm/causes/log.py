@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hpc_llm.causes import later, life
+from hpc_llm.causes import attempts, later, life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
@@ -70,6 +70,8 @@ class LogFindings:
     went_on: bool = False
     """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
     begins_with: later.Opening | None = None
+    earlier: list[Found] = field(default_factory=list)
+    """What ended the attempts before the last one."""
     _searched: int = 0
     """Bytes of what is loud that were searched, apart from the start and the end."""
 
@@ -97,12 +99,15 @@ class LogFindings:
         self._leave_out_earlier([(block.offset, block.text) for block in kept])
         return self
 
-    def _leave_out_earlier(self, pieces: Sequence[later.Piece]) -> None:
+    def _leave_out_earlier(self, pieces: Sequence[attempts.Piece]) -> None:
         """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
         if not self.found:
             return
         self.went_on = later.went_on([one for one in self.found if one.is_root], pieces)
-        begin = later.begin_of_last(self.found, self.begins_with, pieces)
+        begins = attempts.begins_in(pieces)
+        begins.append(later.begin_of_last(self.found, self.begins_with, pieces))
+        self.earlier = _roots(self.found, sorted(begins))
+        begin = attempts.last_of(begins, self.found)
         self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
         self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
 
@@ -167,6 +172,13 @@ class LogFindings:
         stripped = text.rstrip()
         start = stripped.rfind(b"\n") + 1
         self.last_line = (last.line_number(start), last.line(start)[:400].decode("utf-8", "replace").strip())
+
+
+def _roots(found: Sequence[Found], begins: Sequence[int]) -> list[Found]:
+    """What ended each attempt but the last, which begin at `begins`."""
+    of_each = [[one for one in found if bisect_right(begins, one.position) == number] for number in range(len(begins))]
+    roots = (decide(of_one, completed=False).root for of_one in of_each if of_one)
+    return [root for root in roots if root is not None and root.is_root]
 
 
 def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:

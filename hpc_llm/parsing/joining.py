@@ -57,6 +57,8 @@ def merge(run: LogRun, later: LogRun) -> None:
         run.flush()
     run.closed = run.closed or later.closed
     run.job_over = run.job_over or later.job_over
+    if later.aftermath is not None:
+        run.tail.look_behind_end(later.tail)
     run.tail.merge(later.tail, later.lines)
     run.formats = {**later.formats, **run.formats}
     run.packed = run.packed or later.packed

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from hpc_llm.causes import attempts, life
 from hpc_llm.causes import later as later_on
-from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.outlived import BY_FIGURES, TAKEN_DOWN
@@ -74,6 +74,8 @@ class Tail:
 
     begins_with: later_on.Opening | None = None
     """By what it is known that another attempt begins."""
+    attempts: list[int] = field(default_factory=list)
+    """Where the words of a launcher or a script begin another attempt."""
     went_on: bool = False
     """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
     is_followed: bool = False
@@ -173,11 +175,17 @@ class Tail:
             self._take(part, self._steps_kept())
         if pieces and self.found:
             self._leave_out_earlier(pieces)
-        self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
+        self.ended_at = end_of(self._of_attempt_at(self.ended_at), self.ended_at, self.firm_at)
 
-    def _leave_out_earlier(self, pieces: Sequence[later_on.Piece]) -> None:
+    def _of_attempt_at(self, position: int | None) -> list[Found]:
+        """The signs of the attempt to which the text at `position` belongs, and of those behind it."""
+        begin = max((begin for begin in self.attempts if begin < (position or 0)), default=-1)
+        return [one for one in self.found if one.position > begin]
+
+    def _leave_out_earlier(self, pieces: Sequence[attempts.Piece]) -> None:
         """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
         self.went_on = later_on.went_on([one for one in self.found if one.is_root], pieces)
+        self.attempts += attempts.begins_in(pieces)
         begin = later_on.begin_of_last(self.found, self.begins_with, pieces)
         self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
 
@@ -192,13 +200,21 @@ class Tail:
 
     def _own(self) -> list[Found]:
         """The signs that are of this run and its job."""
-        own = [one for one in self.found if not is_of_another_job(one.text, self.job)]
+        begin = attempts.last_of(self.attempts, self.found, is_followed=self.is_followed)
+        found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
+        own = [one for one in found if not is_of_another_job(one.text, self.job)]
         end = self.ended_at if self.is_followed else None
         return own if end is None else [one for one in own if one.position < end]
 
     def aftermath(self) -> str | None:
         """What ended the job after training had come to its end."""
         return next((one.text for one in self._own() if one.cause.id in TAKEN_DOWN), None)
+
+    def look_behind_end(self, later: Tail) -> None:
+        """What stands behind the end of the job may be the same job's next attempt, which begins as the first one did."""
+        opening = self.begins_with
+        begins = [(part.position, opening.begins(part.text, is_over_before=True)) for part in later.parts if opening]
+        self.attempts += [self.length + position + begin for position, begin in begins if begin is not None]
 
     def merge(self, later: Tail, steps: int) -> None:
         """Go on with what a later piece of the log kept, of which the formats read so many steps."""
@@ -221,5 +237,6 @@ class Tail:
         for part in later.parts:
             self._append(replace(part, position=part.position + self.length))
         self.found += later.found
+        self.attempts += [self.length + begin for begin in later.attempts]
         self.begins_with = self.begins_with or later.begins_with
         self.length += later.length
