@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hpc_llm.causes import attempts, later, life
+from hpc_llm.causes import attempts, later, life, workload
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
@@ -72,6 +72,8 @@ class LogFindings:
     begins_with: later.Opening | None = None
     earlier: list[Found] = field(default_factory=list)
     """What ended the attempts before the last one."""
+    workload: str | None = None
+    """Whether the program trains or serves, where something was found and the log says which."""
     _searched: int = 0
     """Bytes of what is loud that were searched, apart from the start and the end."""
 
@@ -79,8 +81,9 @@ class LogFindings:
         """Take in the blocks of the file, in order."""
         kept: deque[Block] = deque()
         following = _Later()
-        size = 0
+        size, first = 0, b""
         for block in blocks:
+            first = first or block.text
             self.is_empty = self.is_empty and not block.text.strip()
             self.begins_with = self.begins_with or later.Opening.of(block.text)
             kept.append(block)
@@ -97,6 +100,8 @@ class LogFindings:
         if last is not None:
             self._finish(last)
         self._leave_out_earlier([(block.offset, block.text) for block in kept])
+        if self.found:
+            self.workload = workload.of((first[:_LOOKED_AT], *(block.text for block in kept)), self.has_steps)
         return self
 
     def _leave_out_earlier(self, pieces: Sequence[attempts.Piece]) -> None:

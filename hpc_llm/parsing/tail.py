@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hpc_llm.causes import attempts, life
+from hpc_llm.causes import attempts as attempts_of
 from hpc_llm.causes import later as later_on
+from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.outlived import BY_FIGURES, TAKEN_DOWN
@@ -182,10 +183,10 @@ class Tail:
         begin = max((begin for begin in self.attempts if begin < (position or 0)), default=-1)
         return [one for one in self.found if one.position > begin]
 
-    def _leave_out_earlier(self, pieces: Sequence[attempts.Piece]) -> None:
+    def _leave_out_earlier(self, pieces: Sequence[attempts_of.Piece]) -> None:
         """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
         self.went_on = later_on.went_on([one for one in self.found if one.is_root], pieces)
-        self.attempts += attempts.begins_in(pieces)
+        self.attempts += attempts_of.begins_in(pieces)
         begin = later_on.begin_of_last(self.found, self.begins_with, pieces)
         self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
 
@@ -200,7 +201,7 @@ class Tail:
 
     def _own(self) -> list[Found]:
         """The signs that are of this run and its job."""
-        begin = attempts.last_of(self.attempts, self.found, is_followed=self.is_followed)
+        begin = attempts_of.last_of(self.attempts, self.found, is_followed=self.is_followed)
         found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
         own = [one for one in found if not is_of_another_job(one.text, self.job)]
         end = self.ended_at if self.is_followed else None
