@@ -74,6 +74,8 @@ class LogFindings:
     """What ended the attempts before the last one."""
     workload: str | None = None
     """Whether the program trains or serves, where something was found and the log says which."""
+    _first_step: int | None = None
+    """Position of the first step that was seen."""
     _searched: int = 0
     """Bytes of what is loud that were searched, apart from the start and the end."""
 
@@ -136,6 +138,8 @@ class LogFindings:
             one.file, one.line = self.file, block.line_number(one.position)
             one.clock = later.clock_before(block.text, one.position) if one.is_root else None
             one.position += block.offset
+            is_first = self._first_step is None or one.position < self._first_step
+            one.is_before_steps = is_first and len(following) == len(steps)
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
         self._note_end(block)
@@ -147,6 +151,8 @@ class LogFindings:
         need = max((f.sign.survived_after - f.steps_after for f in self.found), default=1)
         steps = life.steps_after(block.text[:_LOOKED_AT], 0, need)
         if steps:
+            if self._first_step is None:
+                self._first_step = block.offset + next(life.steps(block.text))
             self.has_steps = True
             if self.ended_at is not None and life.begins_anew(block.text[:_LOOKED_AT]):
                 self.ended_at = self.firm_at = self.ended_line = None  # another run began

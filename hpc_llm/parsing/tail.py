@@ -75,6 +75,8 @@ class Tail:
 
     begins_with: later_on.Opening | None = None
     """By what it is known that another attempt begins."""
+    first_step: int | None = None
+    """Where the first step begins."""
     attempts: list[int] = field(default_factory=list)
     """Where the words of a launcher or a script begin another attempt."""
     went_on: bool = False
@@ -102,6 +104,8 @@ class Tail:
     def _append(self, part: Part) -> None:
         if not self.begins_with and part.position == 0:
             self.begins_with = later_on.Opening.of(part.text)
+        if part.steps and self.first_step is None:
+            self.first_step = part.position + part.steps[0]
         if len(part.steps) > TRAINED_ON:
             cut = part.steps[-TRAINED_ON]
             part = Part(
@@ -146,6 +150,7 @@ class Tail:
             one.steps_after = max(steps_after + of_format, of_lines)
             one.clock = later_on.clock_before(part.text, one.position) if one.is_root else None
             one.position += part.position
+            one.is_before_steps = self.first_step is None or one.position < self.first_step
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
         is_followed = steps_after and any(one.steps and one.is_read for one in self.parts)
@@ -230,6 +235,8 @@ class Tail:
         self._pass(dropped)
         for one in later.found:
             one.position += self.length
+        if self.first_step is None and later.first_step is not None:
+            self.first_step = self.length + later.first_step
         if later.ended_at is not None:
             self.ended_at = later.ended_at + self.length
             self.stopped = later.stopped

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpc_llm.diagnosis import Diagnosis
+from hpc_llm.diagnosis import Diagnosis, diagnose_stream
 from hpc_llm.parsing import parse_stream
 from hpc_llm.parsing.rows import Row
 
@@ -246,3 +246,37 @@ def test_an_exception_that_a_logger_tells_as_a_warning_is_no_cause(diagnose: Dia
     text = "".join(map(line.format, said)) + "24: compiling anew\n"
     assert cause_of(diagnose, text + JOB_DOWN) == "walltime" and cause_of(diagnose, text) == "unknown"
     assert cause_of(diagnose, text.replace("W0527", "E0527") + JOB_DOWN) != "walltime"
+
+
+TOLD = 'ERROR:2026-03-06 21:59:41,526:Traceback (most recent call last):\n  File "/w/reward.py", line 7, in score\n    a, b = found\nTypeError: no pair\n'
+WRONG = 'Traceback (most recent call last):\n  File "/w/train.py", line 7, in <module>\n    main()\n{}\n'
+NAME, FILE = (
+    WRONG.format("NameError: name 'x' is not defined"),
+    WRONG.format("FileNotFoundError: [Errno 2] No such file or directory: 'a'"),
+)
+
+
+def _epochs(first: int, last: int) -> str:
+    return "".join(f"epoch {number} loss {3 - number / 100:.4f}\n" for number in range(first, last + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (NAME + "loading\n" + _epochs(1, 3), "unknown"),
+        (FILE + "loading\n" + _epochs(1, 3), "unknown"),
+        (NAME + "loading\n" + _epochs(1, 2), "python_exception"),
+        (_epochs(1, 3) + NAME + _epochs(4, 6), "python_exception"),
+        (TOLD + "".join(f"(TaskRunner pid=7) step:{n} - actor/entropy:0.4\n" for n in (1, 2)), "unknown"),
+        (TOLD + "(TaskRunner pid=7) step:1 - actor/entropy:0.4\n", "python_exception"),
+    ],
+    ids=["a name", "a file", "another rank's last steps", "within training", "told by the program", "told, and little more"],
+)  # fmt: skip
+def test_an_error_that_was_put_right_is_no_cause(text: str, cause: str) -> None:
+    assert diagnose_stream(io.BytesIO(text.encode())).cause.id == cause
+    assert (parse_stream("x", io.BytesIO(text.encode())).rows[-1].cause or "unknown") == cause
+
+
+def test_what_fails_after_an_error_was_put_right_is_the_cause() -> None:
+    text = FILE + "loading\n" + _epochs(1, 4) + NAME
+    assert "NameError" in diagnose_stream(io.BytesIO(text.encode())).evidence[0].text
