@@ -16,6 +16,7 @@ from operator import sub
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.aftermath import Aftermath
+from hpc_llm.parsing.bars import Bars
 from hpc_llm.parsing.clock import Clock, ClockReading
 from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
 from hpc_llm.parsing.gaps import Gaps
@@ -108,6 +109,7 @@ class LogRun:
     not_measured: float = 0.0
     """Steps whose time holds something else, the first line's left out."""
     clock: Clock = field(default_factory=Clock)
+    bars: Bars = field(default_factory=Bars)
     work: Work = field(default_factory=Work)
     sample: StepSample | None = None
     """Some of its steps, where anybody asked for them."""
@@ -176,6 +178,12 @@ class LogRun:
         if self.closed or number is None or self.last is None:
             return False
         return self.last <= number <= self.last + self.weight
+
+    def look(self, text: bytes) -> None:
+        """Some more of its text: what it shows of other jobs, and of time in which no step took place."""
+        if self.aftermath is not None:
+            self.aftermath.look(text)
+        self.bars.look(text)
 
     def pause(self) -> None:
         """Something else than training takes place."""

@@ -113,6 +113,8 @@ def _timed(run: LogRun) -> dict[str, Value]:
             found[name] = float(order)
     if run.clock.step_time_s is not None:
         found |= {"timed_step_time_s": run.clock.step_time_s, "timed_steps": round(run.clock.steps)}
+    for total, stood in run.bars.pauses():
+        found |= {f"stood {total}": f"{stood.count} {stood.time_s:g} {stood.step_s:g}"}
     if run.clock.tokens_per_second is not None:
         found["timed_tokens_per_second"] = run.clock.tokens_per_second
     return found

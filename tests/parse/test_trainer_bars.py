@@ -93,3 +93,45 @@ def test_one_step_of_a_bar_is_a_warm_up_and_a_step(row: Callable[[str], Row]) ->
     assert (found.measured_steps, found.step_time_s_mean) == (None, None)
     assert found.outcome_reason == "the log stops at step 1 of 28 of its progress bar, without a message of an end"
     assert row(begin + bar(1, 28, 31) + bar(11, 28, 131)).measured_steps == 11
+
+
+SHARDS = "\nWriting model shards:   0%|          | 0/1 [00:00<?, ?it/s]\nWriting model shards: 100%|####| 1/1 [01:40<00:00, 100.00s/it]\n"
+BEFORE = "Saving the dataset (1/1 shards): 100%|####| 64/64 [00:00<00:00, 9.00 examples/s]\nLoading checkpoint shards: 100%|####| 2/2 [00:09<00:00,  4.5s/it]\n"
+PROMPTS = (
+    "Processed prompts: 100%|####| 8/8 [00:00<00:00, 9.00it/s, est. speed input: 9.00 toks/s, output: 9.00 toks/s]\n"
+)
+
+
+def bars(within: str = "", stand_s: int = 0, end_s: int = 0, each: str = "") -> str:
+    """200 steps of 1 s; behind the 100th and the last one the bar stands still."""
+    text = BEFORE + bar(0, 200, 0)
+    for step in range(1, 201):
+        text += each + bar(step, 200, step + (stand_s if step > 100 else 0))
+        text += loss(step / 100) + bar(step, 200, step + (stand_s if step > 100 else 0)) if step % 10 == 0 else ""
+        text += within if step == 100 else ""
+    time = 200 + stand_s + end_s
+    return text + ENDED % (f"{time}.0", f"{200 / time:.3f}") + bar(200, 200, time)
+
+
+@pytest.mark.parametrize(
+    ("text", "time_s"),
+    [
+        (bars(), 1.0),
+        (bars(each=PROMPTS), 1.0),
+        (bars(SHARDS, 100), 1.0),
+        (bars("[2026-01-01 00:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] Saving model checkpoint: a/b\n", 100), 1.0),
+        (bars("Evaluating: 100%|####| 9/9 [01:40<00:00, 11.1s/it]\n", 100), 1.0),
+        (bars(SHARDS, 0, 100), 1.0),
+        (bars("", 100), None),
+        (bars("", 0, 100), 1.0),
+        (bars("", 3), 1.015),
+    ],
+    ids=["steps alone", "bars of each step", "shards", "engine", "evaluation", "at the end", "said by nothing", "nor at the end", "short"],
+)  # fmt: skip
+def test_no_time_of_a_step_holds_a_save(read: Callable[..., Reading], text: str, time_s: float | None) -> None:
+    [found] = read(text, verbose=True).rows
+    assert found.step_time_s_mean == (None if time_s is None else pytest.approx(time_s, rel=0.01))
+    assert read(text).rows == read(text, verbose=True).rows
+    assert read(text.replace("it]\n", "it]\r")).rows == read(text).rows, "as bars are drawn"
+    if time_s is None:
+        assert "1 times" in " ".join(read(text, verbose=True).left_empty)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from hpc_llm.parsing import trainer_steps
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import LOSS_UNREAD, Kind, Value, column_of, leave_empty, number, rule
+from hpc_llm.parsing.rules import LOSS_UNREAD, PAUSES, Kind, Value, column_of, leave_empty, number, rule
 from hpc_llm.parsing.trainer_steps import Bar
 
 _PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+(?:,\d[^,}'\n]*)*))")
@@ -128,9 +128,28 @@ def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
 _OF_THE_BAR = ("step", "bar_total", "clock_step", "clock_s", "clock_rounding_s", "clock_epoch")
 
 
+_SAVES = (
+    "Saving model checkpoint: ",
+    "[Torch] Saving ",
+    "Checkpoint destination directory ",
+    "Deleting older checkpoint [",
+    "Model weights saved in ",
+    "Removed shared tensor",
+    "will assume that the vocabulary was not modified",
+)
+"""What is said while a checkpoint is written, or of the model that is made ready before training."""
+
+
+def _aside(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """A line of what may take place within training, or before it."""
+    return {PAUSES: True}
+
+
 def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: bool) -> Mapping[str, Value]:
     """The bar is drawn once more below the summary; one that begins anew there is the next run's. Below a line of training
     may stand the bar of an evaluation, which says nothing of it."""
+    if PAUSES in values:
+        return values if has_steps or any(name[:4] in ("bar ", "begu") for name in known) else {}
     if "bar_total" in values and known.get("total_steps", values["bar_total"]) != values["bar_total"]:
         return {name: value for name, value in values.items() if name not in _OF_THE_BAR}
     if "elapsed_s" not in known or not any(name[:4] in ("bar ", "begu") for name in values):
@@ -214,6 +233,7 @@ def _finish(values: dict[str, Value]) -> None:
     if bar is not None:
         values.setdefault("total_steps", bar.total)
         values["bar_step"] = bar.done
+        _mind_pauses(values, bar)
     steps, times = trainer_steps.of_the_run(values, bar), values.get("elapsed_s")
     values["is_resumed"], values["is_partial"] = steps.resumed, steps.resumed or steps.early
     rates(values)
@@ -242,6 +262,24 @@ def _training_bar(values: Mapping[str, Value]) -> Bar | None:
     ]
     own = [bar for bar in bars if bar.total == values.get("total_steps")]
     return max(own or (bars if "total_steps" not in values else ()), default=None)
+
+
+_HARMLESS = 1.05
+"""So many times as long a mean may be with pauses as without them."""
+
+
+def _mind_pauses(values: dict[str, Value], bar: Bar) -> None:
+    """Take no time that holds those in which training's own bar stood still, though no line says what took place."""
+    stood = values.get(f"stood {bar.total}")
+    if not isinstance(stood, str) or not bar.done:
+        return
+    count, time_s, step_s = stood.split()
+    timed = values.get("timed_step_time_s")
+    if isinstance(timed, float) and timed > _HARMLESS * float(step_s):
+        del values["timed_step_time_s"]
+    if float(time_s) > (_HARMLESS - 1) * bar.done * float(step_s) and not values.get("was_paused"):
+        values["was_paused"] = True
+        leave_empty(values, f"tokens/s: the progress bar went on for {time_s} s without a step, {count} times")
 
 
 def _is_timed_otherwise(values: dict[str, Value]) -> bool:
@@ -294,6 +332,13 @@ FORMAT = LineFormat(
             r"\*\*\*\*\* Running (?:Evaluation|Prediction) \*\*\*\*\*|Saving model checkpoint to \S",
             literal="ing ",
             pauses=True,
+        ),
+        *(rule(Kind.RUN, re.escape(words), _aside, literal=words) for words in _SAVES),
+        rule(
+            Kind.RUN,
+            r"^[^\n%|{}]{0,60}(?i:\b(?:writ|sav|evaluat|validat|predict)(?:ing|ion)\b)[^\n%|{}]{0,60}: +\d{1,3}%\|",
+            _aside,
+            literal="%|",
         ),
         rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
         rule(Kind.END, r"\*\*\*\*\* train metrics \*\*\*\*\*", literal="***** train metrics *****"),
