@@ -98,6 +98,11 @@ class Bars:
             if bar is not None:
                 bar.read(int(done), (int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds))
 
+    @property
+    def moved(self) -> bool:
+        """Whether a step of any was seen to be done."""
+        return any(bar.last is not None and bar.last[0] > 0 for bar in self.of_length.values())
+
     def _bar(self, total: int) -> _Bar | None:
         if total not in self.of_length and len(self.of_length) < _MOST:
             self.of_length[total] = _Bar()

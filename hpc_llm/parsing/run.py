@@ -24,7 +24,7 @@ from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.opening import Line, Opening
 from hpc_llm.parsing.rows import STEP_COLUMNS
-from hpc_llm.parsing.rules import LOSS_UNREAD, Value, keep_larger
+from hpc_llm.parsing.rules import BEGINS, LOSS_UNREAD, Value, keep_larger
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.tail import Tail
 from hpc_llm.parsing.work import Work, state_of
@@ -139,6 +139,7 @@ class LogRun:
     def idle(self) -> bool:
         """Whether a program began and nothing came of it, like an engine that is set up for an evaluation."""
         came = self.lines or self.closed or self.tail.found or self.orphans
+        came = came or (BEGINS in self.values and self.bars.moved and not self.evaluated)
         return self.began and not (came or (self.is_programs and self.evaluated))
 
     @property

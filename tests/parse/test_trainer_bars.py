@@ -135,3 +135,42 @@ def test_no_time_of_a_step_holds_a_save(read: Callable[..., Reading], text: str,
     assert read(text.replace("it]\n", "it]\r")).rows == read(text).rows, "as bars are drawn"
     if time_s is None:
         assert "1 times" in " ".join(read(text, verbose=True).left_empty)
+
+
+LOST = 'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n    trainer.train()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n'
+CRASHED = "E0301 10:00:00.000000 77 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -11) local_rank: 0 (pid: 78) of binary: /usr/bin/python\n    raise ChildFailedError(\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+
+
+def test_a_training_that_fails_at_once_changes_nothing_of_the_one_before(read: Callable[[str], Reading]) -> None:
+    rows = read(bars() + "All is written.\n" + bar(0, 200, 0).replace("[00:00<10:00", "[00:00<?") + LOST).rows
+    assert [(one.outcome, one.measured_steps, one.loss_last) for one in rows] == [
+        ("COMPLETED", 200, 1.5),
+        ("OOM_DEVICE", None, None),
+    ]
+    assert [one.outcome for one in read(bars() + "All is written.\n" + LOST).rows] == ["OOM_DEVICE"]
+
+
+def test_an_attempt_has_no_figure_of_another(read: Callable[[str], Reading]) -> None:
+    """Each goes on where the one before had saved: the bar begins at 0, and jumps there."""
+
+    def attempt(begin: int, end: int) -> str:
+        return (
+            bar(0, 600, 0).replace("[00:00<10:00", "[00:00<?")
+            + "".join(bar(at, 600, 30 * (at - begin)) for at in range(begin + 1, end + 1))
+            + (loss(end / 600) + bar(end, 600, 30 * (end - begin)) if end - begin > 5 else "")
+        )
+
+    text = attempt(0, 40) + CRASHED + attempt(30, 80) + CRASHED + attempt(80, 83) + CRASHED + attempt(80, 82)
+    rows = read(text).rows
+    assert [one.outcome for one in rows] == ["FAILED", "FAILED", "FAILED", "UNKNOWN"]
+    assert [one.step_time_s_mean for one in rows[1:]] == [None] * 3
+
+
+def test_the_bar_of_an_evaluation_begins_no_run(read: Callable[[str], Reading]) -> None:
+    begun = bar(0, 9, 0).replace("[00:00<10:00", "[00:00<?")
+    each = begun + bar(5, 9, 3) + bar(9, 9, 5)
+    text = begun.join(
+        "".join(loss(n / 100) + bar(n, 200, 9 * n) for n in range(k, k + 30, 10)) + each + EVAL % 1
+        for k in (10, 40, 70)
+    )
+    assert len(read(text).rows) == len(read(text + each + EVAL % 2).rows) == 1
