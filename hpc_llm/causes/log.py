@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hpc_llm.causes import attempts, later, life, workload
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
+from hpc_llm.causes.program import NONE
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import Verdict, decide, is_of_shell, left_of, of_errors_alone
@@ -140,7 +141,8 @@ class LogFindings:
             one.position += block.offset
             is_first = self._first_step is None or one.position < self._first_step
             one.is_before_steps = is_first and len(following) == len(steps)
-            if len(self.found) < _MOST and not one.is_survived:
+            is_told_elsewhere = one.cause is NONE and not self.looks_for_end
+            if len(self.found) < _MOST and not one.is_survived and not is_told_elsewhere:
                 self.found.append(one)
         self._note_end(block)
 

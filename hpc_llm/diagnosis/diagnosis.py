@@ -112,7 +112,7 @@ class Diagnosis:
         return self.confidence < SURE
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types, with stable keys."""
+        """JSON types, with stable keys; `retry` is None where nobody can say."""
         return {
             "source": redacted(self.source),
             "cause": self.cause.id,
@@ -122,7 +122,7 @@ class Diagnosis:
             "meaning": self.meaning,
             "evidence": [{"file": redacted(e.file), "line": e.line, "text": e.text} for e in self.evidence],
             "remedy": self.remedy,
-            "retry": self.retry,
+            "retry": self.retry or (None if self.is_in_doubt else False),
             "chain": list(self.chain),
             "details": dict(self.details),
             "runs": [one._as_run() for one in self.runs],

@@ -175,7 +175,7 @@ def test_a_step_that_failed_before_training_does_not_count_at_its_end(diagnose: 
 
 STATES = {
     "TIMEOUT": "walltime", "DEADLINE": "walltime", "PREEMPTED": "preempted", "CANCELLED": "cancelled", "NODE_FAIL": "node_fail",
-    "BOOT_FAIL": "node_fail", "OUT_OF_MEMORY": "host_oom", "FAILED": "unknown", "COMPLETED": "unknown", "RUNNING": "unknown",
+    "BOOT_FAIL": "node_fail", "OUT_OF_MEMORY": "host_oom", "FAILED": "unknown", "COMPLETED": "none", "RUNNING": "unknown",
 }  # fmt: skip
 
 
@@ -186,6 +186,33 @@ def test_the_state_in_a_summary_of_the_job_is_read(state: str, diagnose: Diagnos
         assert (diagnose(text).cause.id, row_of(text).cause) == (STATES[state], STATES[state])
         earlier = diagnose(summary + hf(1, 4))
         assert earlier.cause.id == "unknown", "the summary of a job before it"
+
+
+TABLE = "JobID        JobName     Elapsed   ReqMem  MaxRSS      State\n------------ ---------- -------- -------- ------- ----------\n"
+TASKS = "{0}         fit.sl     00:10:48       1G         {1}\n{0}.batch   batch      00:10:48          102048K {1}\n"
+
+
+@pytest.mark.parametrize("state", [*STATES, "CANCELLED by 1000", "CANCELLED+"])
+def test_the_state_in_a_table_of_one_job_is_read(state: str, diagnose: Diagnose) -> None:
+    text, cause = TABLE + TASKS.format(71001, state), STATES[state.split()[0].rstrip("+")]
+    assert (diagnose("it begins\n" + text).cause.id, diagnose(text + TASKS.format(71002, state)).cause.id) == (
+        cause,
+        "unknown",
+    )
+    assert diagnose(TASKS.format(71001, state)).cause.id == "unknown", "a line that is in no table of sacct's"
+
+
+@pytest.mark.parametrize("summary", [SEFF.format("COMPLETED", 0), TABLE + TASKS.format(71001, "COMPLETED")])
+def test_a_script_that_ended_well_tells_of_none_of_its_programs(summary: str, diagnose: Diagnose) -> None:
+    for failed, cause in (
+        (
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\nKeyError: 'mass'\n",
+            "python_exception",
+        ),
+        (FAILED_LATER["srun"], "unknown"),
+    ):
+        assert diagnose(failed + summary).cause.id == diagnose(failed).cause.id == cause
+    assert row_of("it begins\n" + summary).outcome == "COMPLETED"
 
 
 def test_that_training_had_ended_before_the_job_was_ended_is_told(diagnose: Diagnose) -> None:
