@@ -20,6 +20,8 @@ _LONGEST = 64
 """Intervals of a bar that are kept to be looked at."""
 _TIMES = 10.0
 """As many times the usual time of its steps lasts an interval in which something else took place."""
+_DRAWN_S = 1.0
+"""As often a bar is drawn at least, where each step is shorter; states further apart are those of a log with lines left out."""
 _ROUNDING_S = 2.0
 """A bar tells whole seconds."""
 
@@ -77,7 +79,9 @@ class _Bar:
         steps, time_s = self.steps - sum(n for _, n in aside), self.time_s - sum(t for t, _ in aside)
         if steps < 1:
             return None
-        far = [one for one in aside if one[0] > _TIMES * time_s / steps * max(1, one[1]) + _ROUNDING_S]
+        usual = time_s / steps
+        drawn = [(t, n) for t, n in aside if n <= 1 or n * usual <= _DRAWN_S]
+        far = [(t, n) for t, n in drawn if t > _TIMES * usual * max(1, n) + _ROUNDING_S]
         near = self.steps - sum(n for _, n in far), self.time_s - sum(t for t, _ in far)
         step_s = near[1] / near[0]
         return Pauses(len(far), sum(t - n * step_s for t, n in far), step_s) if far else None
