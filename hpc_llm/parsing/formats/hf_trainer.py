@@ -249,7 +249,7 @@ def _finish(values: dict[str, Value]) -> None:
     if bar is not None:
         values.setdefault("total_steps", bar.total)
         values["bar_step"] = bar.done
-        _mind_pauses(values, bar)
+        trainer_steps.mind_pauses(values, bar)
     steps, times = trainer_steps.of_the_run(values, bar), values.get("elapsed_s")
     values["is_resumed"], values["is_partial"] = steps.resumed, steps.resumed or steps.early
     rates(values)
@@ -278,24 +278,6 @@ def _training_bar(values: Mapping[str, Value]) -> Bar | None:
     ]
     own = [bar for bar in bars if bar.total == values.get("total_steps")]
     return max(own or (bars if "total_steps" not in values else ()), default=None)
-
-
-_HARMLESS = 1.05
-"""So many times as long a mean may be with pauses as without them."""
-
-
-def _mind_pauses(values: dict[str, Value], bar: Bar) -> None:
-    """Take no time that holds those in which training's own bar stood still, though no line says what took place."""
-    stood = values.get(f"stood {bar.total}")
-    if not isinstance(stood, str) or not bar.done:
-        return
-    count, time_s, step_s = stood.split()
-    timed = values.get("timed_step_time_s")
-    if isinstance(timed, float) and timed > _HARMLESS * float(step_s):
-        del values["timed_step_time_s"]
-    if float(time_s) > (_HARMLESS - 1) * bar.done * float(step_s) and not values.get("was_paused"):
-        values["was_paused"] = True
-        leave_empty(values, f"tokens/s: the progress bar went on for {time_s} s without a step, {count} times")
 
 
 def _is_timed_otherwise(values: dict[str, Value]) -> bool:
