@@ -536,6 +536,7 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
         ("-H", RequestError, "--sbatch -H: write options in full, hold."),
         ("qo=high", RequestError, "--sbatch qo: sbatch reads it as the beginning of --qos. Write options in full."),
         ("QOS=high", RequestError, "--sbatch 'QOS': not a long sbatch option."),
+        ("mem_per_cpu=3G", RequestError, "--sbatch 'mem_per_cpu': not a long sbatch option."),
         ("qos", RequestError, "--sbatch qos: sbatch needs a value there. Write qos=VALUE."),
         ("qos= ", RequestError, "--sbatch qos: sbatch needs a value there."),
         ("requeue=yes", RequestError, "--sbatch requeue=yes: sbatch takes no value there. Write requeue alone."),

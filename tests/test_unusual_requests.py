@@ -71,6 +71,10 @@ def test_an_option_of_the_profile_passes_the_same_check(extra: str, said: str) -
             "--sbatch partion: --partion is no option of sbatch that is known here (did you mean --partition?), it passes as",
         ),
         ("exclusiv", None),
+        (
+            "gpu_mode=shared",
+            "--sbatch gpu_mode: --gpu_mode is no option of sbatch that is known here, it passes as it is written",
+        ),
         ("bell=4", "--sbatch bell: --bell is no option of sbatch that is known here, it passes as it is written"),
         ("nice=4", None),
     ],

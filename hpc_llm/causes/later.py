@@ -11,10 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from hpc_llm.causes.attempts import Piece, is_over
 from hpc_llm.causes.search import Found
-
-Piece = tuple[int, bytes]
-"""Text and its position in the log, or in what was looked at of it."""
 
 _TAKEN_DOWN = re.compile(
     r"\*\*\* JOB (?P<job>\d{1,18})(?: .{0,200})? CANCELLED(?: AT (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b)?"
@@ -117,22 +115,23 @@ class Opening:
         first, second, *_ = parts
         return Opening(first, second, text.find(parts[first]))
 
-    def begins(self, text: bytes) -> int | None:
-        """Where in `text` another attempt begins last, much later than what stands before it."""
+    def begins(self, text: bytes, is_over_before: bool = False) -> int | None:
+        """Where in `text` another attempt begins last: much later than what stands before it, or when that was said to be over."""
         at = len(text)
         for _ in range(_LOOKS):
             at = text.rfind(self.first, 0, at)
             line = text.rfind(b"\n", 0, max(at, 0)) - self.lead
-            if at < 0 or line < 0:
+            if at < 0 or (line < 0 and not is_over_before):
                 return None
-            begin = text.rfind(b"\n", 0, line + 1) + 1
-            if text.find(self.second, at, at + _OPENING) >= 0 and _is_later(text, begin):
+            begin = text.rfind(b"\n", 0, max(line, 0) + 1) + 1
+            is_behind = is_over_before or _is_later(text, begin) or is_over(text, begin)
+            if is_behind and text.find(self.second, at, at + _OPENING) >= 0:
                 return begin
         return None
 
 
 def _begin_of_last_attempt(begins_with: Opening | None, pieces: Sequence[Piece]) -> int:
-    """Where in `pieces` another attempt begins last: with the same lines as the first one, and much later. -1 where none does."""
+    """Where in `pieces` another attempt begins last: with the same lines as the first one, and behind its end. -1 where none does."""
     for position, text in reversed(pieces) if begins_with is not None else ():
         begin = begins_with.begins(text) if begins_with is not None else None
         if begin is not None:

@@ -17,6 +17,7 @@ _STEPS = (
     re.compile(rb"RunningAvgSamplesPerSec=\d"),
     re.compile(rb"fwd: (?<!\wfwd: )[\d.]+ \|"),
     re.compile(rb"elapsed time per iteration"),
+    re.compile(rb"step:\d{1,9} - (?=[a-z_]{1,40}[/:-])"),
 )
 """The parts of a line by which it shows as a training step."""
 _PREPARES = re.compile(
@@ -74,6 +75,7 @@ _NUMBERS = (
     re.compile(rb"(?i)(?<![a-z])(?:step|iter(?:ation)?)s?['\"]?[ \t:=#\[(]{0,12}(\d+)"),
     re.compile(rb"\|[ \t]{0,8}(\d+)/\d+ \["),
     re.compile(rb"['\"]epoch['\"]: ?['\"]?([\d.]+)"),
+    re.compile(rb"(?i)(?<![a-z])epoch[ \t:=#\[(]{0,4}(\d+)"),
 )
 """How a line says which step it is of."""
 _FULL = re.compile(rb"100%|\b(\d+)/\1 \[")

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hpc_llm.causes import later, life
+from hpc_llm.causes import attempts, later, life, workload
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
+from hpc_llm.causes.program import NONE
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import Verdict, decide, is_of_shell, left_of, of_errors_alone
@@ -70,6 +71,12 @@ class LogFindings:
     went_on: bool = False
     """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
     begins_with: later.Opening | None = None
+    earlier: list[Found] = field(default_factory=list)
+    """What ended the attempts before the last one."""
+    workload: str | None = None
+    """Whether the program trains or serves, where something was found and the log says which."""
+    _first_step: int | None = None
+    """Position of the first step that was seen."""
     _searched: int = 0
     """Bytes of what is loud that were searched, apart from the start and the end."""
 
@@ -77,8 +84,9 @@ class LogFindings:
         """Take in the blocks of the file, in order."""
         kept: deque[Block] = deque()
         following = _Later()
-        size = 0
+        size, first = 0, b""
         for block in blocks:
+            first = first or block.text
             self.is_empty = self.is_empty and not block.text.strip()
             self.begins_with = self.begins_with or later.Opening.of(block.text)
             kept.append(block)
@@ -95,14 +103,19 @@ class LogFindings:
         if last is not None:
             self._finish(last)
         self._leave_out_earlier([(block.offset, block.text) for block in kept])
+        if self.found:
+            self.workload = workload.of((first[:_LOOKED_AT], *(block.text for block in kept)), self.has_steps)
         return self
 
-    def _leave_out_earlier(self, pieces: Sequence[later.Piece]) -> None:
+    def _leave_out_earlier(self, pieces: Sequence[attempts.Piece]) -> None:
         """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
         if not self.found:
             return
         self.went_on = later.went_on([one for one in self.found if one.is_root], pieces)
-        begin = later.begin_of_last(self.found, self.begins_with, pieces)
+        begins = attempts.begins_in(pieces)
+        begins.append(later.begin_of_last(self.found, self.begins_with, pieces))
+        self.earlier = _roots(self.found, sorted(begins))
+        begin = attempts.last_of(begins, self.found)
         self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
         self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
 
@@ -126,7 +139,10 @@ class LogFindings:
             one.file, one.line = self.file, block.line_number(one.position)
             one.clock = later.clock_before(block.text, one.position) if one.is_root else None
             one.position += block.offset
-            if len(self.found) < _MOST and not one.is_survived:
+            is_first = self._first_step is None or one.position < self._first_step
+            one.is_before_steps = is_first and len(following) == len(steps)
+            is_told_elsewhere = one.cause is NONE and not self.looks_for_end
+            if len(self.found) < _MOST and not one.is_survived and not is_told_elsewhere:
                 self.found.append(one)
         self._note_end(block)
 
@@ -137,6 +153,8 @@ class LogFindings:
         need = max((f.sign.survived_after - f.steps_after for f in self.found), default=1)
         steps = life.steps_after(block.text[:_LOOKED_AT], 0, need)
         if steps:
+            if self._first_step is None:
+                self._first_step = block.offset + next(life.steps(block.text))
             self.has_steps = True
             if self.ended_at is not None and life.begins_anew(block.text[:_LOOKED_AT]):
                 self.ended_at = self.firm_at = self.ended_line = None  # another run began
@@ -167,6 +185,13 @@ class LogFindings:
         stripped = text.rstrip()
         start = stripped.rfind(b"\n") + 1
         self.last_line = (last.line_number(start), last.line(start)[:400].decode("utf-8", "replace").strip())
+
+
+def _roots(found: Sequence[Found], begins: Sequence[int]) -> list[Found]:
+    """What ended each attempt but the last, which begin at `begins`."""
+    of_each = [[one for one in found if bisect_right(begins, one.position) == number] for number in range(len(begins))]
+    roots = (decide(of_one, completed=False).root for of_one in of_each if of_one)
+    return [root for root in roots if root is not None and root.is_root]
 
 
 def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:

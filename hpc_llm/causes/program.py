@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes.cause import Cause, Role, sign
+from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 from hpc_llm.causes.frames import is_of_a_loader, is_of_a_request, is_of_a_spawned_child, only_infers
 from hpc_llm.causes.loggers import is_no_warning, opens_a_message
 from hpc_llm.causes.schedulers import flux
@@ -284,6 +284,8 @@ NONE = Cause(
     retry=False,
     precedence=0,
     outcome=Outcome.COMPLETED,
+    # With the least precedence: a script goes on after what failed in it, and may end well.
+    signs=(sign("COMPLETED", state("COMPLETED"), where=is_of_a_summary, confidence=0.95, survived_after=STARTED),),
 )
 
 CAUSES = (PYTHON_EXCEPTION, INDEX_OUT_OF_RANGE, UNKNOWN, NONE)

@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import islice
 
 from hpc_llm.causes.catalogue import all_causes
-from hpc_llm.causes.cause import Cause, Role, Sign
+from hpc_llm.causes.cause import TRAINED_ON, Cause, Role, Sign
 from hpc_llm.causes.endings import ends_a_process
 from hpc_llm.causes.frames import engine_of_inference, evaluates, is_no_helper, is_of_a_request, is_of_a_stop
 from hpc_llm.causes.program import PYTHON_EXCEPTION
@@ -49,6 +49,8 @@ _RANK = re.compile(
 _OF_TORCH = re.compile(rb"\[rank(\d{1,5})\]:")
 _RAISE = re.compile(rb"\braise [A-Za-z_.]+\(")
 _RIGHT_BEFORE, _BEFORE = 600, 8192
+_TOLD, _BEGAN = 2, 3
+"""So many further steps show that the program goes on with an exception that it tells, or that it was begun anew."""
 _PER_SIGN = 512
 """So many matches of one sign in one block are looked at: a storm of equal lines says nothing more."""
 
@@ -80,6 +82,10 @@ class Found:
     """What a table says of it, where that is not the line."""
     ends_process: bool = False
     """Whether the line by itself says that a process has ended."""
+    is_raised: bool = False
+    """Whether a traceback ends with it."""
+    is_before_steps: bool = False
+    """Whether no training step stands before it."""
 
     @property
     def precedence(self) -> int:
@@ -92,7 +98,15 @@ class Found:
     @property
     def is_survived(self) -> bool:
         """Whether the program went on in spite of it."""
-        return self.steps_after >= self.sign.survived_after
+        return self.steps_after >= self.sign.survived_after or self._is_put_right
+
+    @property
+    def _is_put_right(self) -> bool:
+        """Whether training began, or went on, behind an exception: one that the program itself tells, or one from before all steps, in spite
+        of which no other rank could have trained."""
+        if not self.is_raised or not self.is_root:
+            return False
+        return self.advanced >= (_TOLD if not self.ends_process else _BEGAN if self.is_before_steps else TRAINED_ON)
 
 
 SHOWN = 400
@@ -134,7 +148,8 @@ def signs_in(text: bytes) -> list[Found]:
         if known is None or _says(cause, one) > _says(known.cause, known.sign):
             best[start] = _found(text, start, position, cause, one, details)
     for start, found in best.items():
-        found.ends_process = ends_a_process(text, found.position, start in raised)
+        found.is_raised = start in raised
+        found.ends_process = ends_a_process(text, found.position, found.is_raised)
     return [best[start] for start in sorted(best)]
 
 

@@ -129,6 +129,8 @@ def decide(found: Sequence[Found], completed: bool) -> Verdict:
     """The verdict on one job; `completed` if training came to its end and nothing was found that undoes it."""
     found = without_outlived(_without_stopped(found))
     roots = _without_explained(_without_aftermath(_without_complaints([f for f in found if f.is_root])))
+    if all(f.cause is NONE for f in roots) and any(f.sign.ends_job for f in found):
+        roots = []  # a script that ended well, and what failed in it
     if not roots:
         failed = [f for f in found if f.sign.ends_job] if completed else found
         return Verdict(NONE, 0.95, None, ()) if completed and not failed else _nothing(failed)

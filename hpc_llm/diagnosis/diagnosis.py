@@ -10,16 +10,17 @@ from typing import Any
 from hpc_llm.causes import life
 from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings, overcome_in
-from hpc_llm.causes.memory import CACHE_REMEDY, PAGE_LOCKED_REMEDY, SHARE_REMEDY
+from hpc_llm.causes.memory import CACHE_REMEDY, DEVICE_OOM, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.outlived import TAKEN_DOWN
 from hpc_llm.causes.program import NONE, OF_A_CHILD
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
+from hpc_llm.causes.workload import SERVES, TRAINS
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
 from hpc_llm.diagnosis.device_memory import is_filled_by_others, is_refused
-from hpc_llm.diagnosis.elsewhere import in_other_words
+from hpc_llm.diagnosis.elsewhere import fit_for, in_other_words
 from hpc_llm.diagnosis.environment import of_the_job
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
 from hpc_llm.text.secrecy import redacted
@@ -38,6 +39,7 @@ _LIMIT_REACHED = (
     "The job reached the limit of its memory at some time, which by itself ends nothing: what ended it is not said."
 )
 _OF_AN_ENGINE = "The GPU's memory ran out: the model's weights and the cache of what it has read do not fit into the part that the program may use."
+_OF_SOMETHING = "The GPU's memory ran out: what the program keeps there does not fit."
 _HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
 _NOT_FULL = (
     "The GPU's memory was asked for and refused, though by these figures clearly more of it was free: the model does not fill it, and "
@@ -110,7 +112,7 @@ class Diagnosis:
         return self.confidence < SURE
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types, with stable keys."""
+        """JSON types, with stable keys; `retry` is None where nobody can say."""
         return {
             "source": redacted(self.source),
             "cause": self.cause.id,
@@ -120,7 +122,7 @@ class Diagnosis:
             "meaning": self.meaning,
             "evidence": [{"file": redacted(e.file), "line": e.line, "text": e.text} for e in self.evidence],
             "remedy": self.remedy,
-            "retry": self.retry,
+            "retry": self.retry or (None if self.is_in_doubt else False),
             "chain": list(self.chain),
             "details": dict(self.details),
             "runs": [one._as_run() for one in self.runs],
@@ -146,7 +148,19 @@ def _concluded(source: str, logs: Sequence[LogFindings], verdict: Verdict, found
         ended = verdict.cause is NONE
         summary = f"{_silence(logs, found, ended)} {_complaint(overcome_in(logs))}".strip()
         return _without_root(source, verdict, found, logs, summary, ended)
-    return explained(source, verdict, found)
+    return _of_its_program(explained(source, verdict, found), logs)
+
+
+def _of_its_program(made: Diagnosis, logs: Sequence[LogFindings]) -> Diagnosis:
+    """With advice and words that are right for what the program does, as far as its log says."""
+    if not logs:
+        return made
+    does = {log.workload for log in logs if log.workload}
+    workload = next(iter(does)) if len(does) == 1 else None
+    meaning = made.meaning
+    if meaning == DEVICE_OOM.meaning and workload != TRAINS:
+        meaning = _OF_AN_ENGINE if workload == SERVES else _OF_SOMETHING
+    return replace(made, meaning=meaning, remedy=fit_for(made.cause.id, made.remedy, workload))
 
 
 def _complaint(overcome: Sequence[Found]) -> str:

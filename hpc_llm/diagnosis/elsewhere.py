@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.causes.workload import SERVES, TRAINS
+
 _BY_CAUSE = {
     "device_oom": (
         "halve the micro batch and double the gradient accumulation: the global batch stays the same\n"
@@ -81,6 +83,26 @@ _INFERRING = {
 }
 """The same for a program that only infers: it has no steps, optimizer or checkpoints of its own."""
 
+_EITHER = {
+    "device_oom": (
+        "less at a time: smaller batches (where it trains, half the micro batch and twice the gradient accumulation), or shorter sequences\n"
+        "where it trains: recompute activations, then ZeRO-3 or FSDP, then offload to the host\n"
+        "where it only infers: a quantised model, and of a server a lower limit of sequences at a time and a shorter context\n"
+        "more GPUs, among which the weights are shared"
+    ),
+    "host_oom": (
+        "ask for more: sbatch --mem=…, or --mem=0 for all of the node\n"
+        "fewer processes per node: each loads the model and has buffers of its own"
+    ),
+    "walltime": (
+        "ask for more time, up to the partition's limit (sinfo -o '%P %l'), or for less work\n"
+        "where it trains, save checkpoints and go on from the last one\n"
+        "if it made no progress at all, look for a hang before asking for more time"
+    ),
+    "preempted": "submit it again, where it trains from its last checkpoint; or on a partition that is not preempted",
+}
+"""The same where it is not known which of both the program is."""
+
 WHERE_IT_EVALUATES = (
     "it ran out in an evaluation: a smaller batch there (per_device_eval_batch_size of the Trainer), and only what is needed of its results on "
     "the GPU: eval_accumulation_steps moves them to the host, preprocess_logits_for_metrics makes them smaller, prediction_loss_only keeps none\n"
@@ -116,6 +138,16 @@ def in_other_words(cause: str, remedy: str, is_of_cause: bool) -> str:
 def where_it_infers(cause: str) -> str | None:
     """What helps against that cause in a program that only infers; None where it is what helps others."""
     return _INFERRING.get(cause)
+
+
+def fit_for(cause: str, remedy: str, workload: str | None) -> str:
+    """The remedy with what helps a program that serves, or one of which nothing is known, in place of what helps training."""
+    other = _INFERRING if workload == SERVES else _EITHER
+    general = set(in_general(cause))
+    lines = remedy.splitlines()
+    if workload == TRAINS or cause not in other or general.isdisjoint(lines):
+        return remedy
+    return "\n".join([*(line for line in lines if line not in general), other[cause]])
 
 
 def in_general(cause: str) -> list[str]:

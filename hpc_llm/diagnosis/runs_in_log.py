@@ -33,6 +33,8 @@ BEGINNING, END = 1 << 19, 1 << 21
 """Bytes of a larger one that are: what the program is stands at the beginning, how it ended at the end."""
 _TOO_LARGE = "the last run of several: of so large a log `hpc-llm parse` lists them all"
 _TOO_MANY = "the last run of {}: of so many `hpc-llm parse` lists how each ended"
+_MOST_NAMED = 10
+"""So many earlier attempts are named."""
 _MOST_RUNS = 100
 """So many runs of a log are each told of; more would be read by nobody."""
 NO_NUMBER = (
@@ -49,6 +51,16 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
     The parser knows the steps of each program and so what its messages are worth: where the log by itself says something
     else than the run that the parser finds last in it, that one counts.
     """
+    made = _diagnosed(log, again)
+    earlier = [f"{one.cause.id} (line {one.line})" for one in log.earlier[-_MOST_NAMED:]]
+    return (
+        replace(made, several=f"the last of several attempts; before it: {', '.join(earlier)}")
+        if earlier and not made.several
+        else made
+    )
+
+
+def _diagnosed(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
     verdict, found = verdict_on([log])
     with again() as file:
         reading, is_whole = _read(log.file, file)

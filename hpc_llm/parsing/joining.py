@@ -53,10 +53,13 @@ def merge(run: LogRun, later: LogRun) -> None:
     run.paused = later.paused or (run.paused and not later.lines)
     run.was_paused = run.was_paused or later.was_paused
     run.clock.merge(later.clock, paused)
+    run.bars.merge(later.bars)
     if later.closed and not run.closed:
         run.flush()
     run.closed = run.closed or later.closed
     run.job_over = run.job_over or later.job_over
+    if later.aftermath is not None:
+        run.tail.look_behind_end(later.tail)
     run.tail.merge(later.tail, later.lines)
     run.formats = {**later.formats, **run.formats}
     run.packed = run.packed or later.packed
@@ -65,6 +68,12 @@ def merge(run: LogRun, later: LogRun) -> None:
     run.learn(later.values)  # in order, so the last word counts, and of a peak the largest
     run.learn(later.companion, companion=True)
     run.pending = later.pending or run.pending
+
+
+def rejoin(runs: list[LogRun]) -> None:
+    """The last run is the one before: what follows the end of a job is that job's."""
+    later = runs.pop()
+    merge(runs[-1], later)
 
 
 def _merge_pauses(run: LogRun, later: LogRun, gap: float) -> None:

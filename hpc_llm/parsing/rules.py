@@ -92,6 +92,9 @@ EMPTY_COLUMNS = "empty_columns"
 EACH_RANK = "printed_by_each_rank"
 """With it a step line is one of several that ranks print of the step, each with the loss of its own samples."""
 
+PAUSES, BEGINS = "pauses", "begins"
+"""Under these names a line, or `place`, says that something else than training took place, or that another run begins with it."""
+
 OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
 """What older versions of a program call a column; a pattern may hold both."""
 

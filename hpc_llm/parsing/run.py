@@ -16,6 +16,7 @@ from operator import sub
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.aftermath import Aftermath
+from hpc_llm.parsing.bars import Bars
 from hpc_llm.parsing.clock import Clock, ClockReading
 from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
 from hpc_llm.parsing.gaps import Gaps
@@ -23,7 +24,7 @@ from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.opening import Line, Opening
 from hpc_llm.parsing.rows import STEP_COLUMNS
-from hpc_llm.parsing.rules import LOSS_UNREAD, Value, keep_larger
+from hpc_llm.parsing.rules import BEGINS, LOSS_UNREAD, Value, keep_larger
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.tail import Tail
 from hpc_llm.parsing.work import Work, state_of
@@ -108,6 +109,7 @@ class LogRun:
     not_measured: float = 0.0
     """Steps whose time holds something else, the first line's left out."""
     clock: Clock = field(default_factory=Clock)
+    bars: Bars = field(default_factory=Bars)
     work: Work = field(default_factory=Work)
     sample: StepSample | None = None
     """Some of its steps, where anybody asked for them."""
@@ -137,6 +139,7 @@ class LogRun:
     def idle(self) -> bool:
         """Whether a program began and nothing came of it, like an engine that is set up for an evaluation."""
         came = self.lines or self.closed or self.tail.found or self.orphans
+        came = came or (BEGINS in self.values and self.bars.moved and not self.evaluated)
         return self.began and not (came or (self.is_programs and self.evaluated))
 
     @property
@@ -176,6 +179,12 @@ class LogRun:
         if self.closed or number is None or self.last is None:
             return False
         return self.last <= number <= self.last + self.weight
+
+    def look(self, text: bytes) -> None:
+        """Some more of its text: what it shows of other jobs, and of time in which no step took place."""
+        if self.aftermath is not None:
+            self.aftermath.look(text)
+        self.bars.look(text)
 
     def pause(self) -> None:
         """Something else than training takes place."""

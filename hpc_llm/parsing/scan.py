@@ -18,12 +18,12 @@ from hpc_llm.parsing.begun import Begun
 from hpc_llm.parsing.copies import Copies
 from hpc_llm.parsing.fast import FastLane, end_of_chunk
 from hpc_llm.parsing.held import Held
-from hpc_llm.parsing.joining import MOST_RUNS, leave_out, merge, without_empty
+from hpc_llm.parsing.joining import MOST_RUNS, leave_out, merge, rejoin, without_empty
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of
 from hpc_llm.parsing.mixed import Mixture, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
-from hpc_llm.parsing.rules import EACH_RANK, LARGEST, Kind, Rule, Value
+from hpc_llm.parsing.rules import BEGINS, EACH_RANK, LARGEST, PAUSES, Kind, Rule, Value
 from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.unparsed import Unparsed
@@ -199,6 +199,9 @@ class Scanner:
             return True
         if found.format.place is not None:
             values = found.format.place(values, self.run.known, self.run.has_steps)
+        if BEGINS in values:
+            self._later.give_unknown(self.run)
+            self._begin(chunk, found.start, only_after_results=False)
         self._apply(found, found.format, found.rule.kind, values, chunk)
         return True
 
@@ -222,14 +225,10 @@ class Scanner:
             self._begin(chunk, start, only_after_results=False, aftermath=Aftermath(str(known)))
         self.run.learn(values)
 
-    def _rejoin(self) -> None:
-        """What follows the end of a job is that job's."""
-        later = self.runs.pop()
-        merge(self.run, later)
-
     def _apply(self, found: Hit, owner: LineFormat, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
         is_owner = self._stands_in and owner.stands_in and kind is Kind.STEP
         below = owner.companion and self._owned and not is_owner
+        pauses = (found.rule is not None and found.rule.pauses) or PAUSES in values
         if kind in (Kind.START, Kind.SETUP) and not self._copies.repeats_line(found, chunk):
             self._begin(chunk, found.start, only_after_results=True)
             self._mixture.restart()
@@ -247,7 +246,7 @@ class Scanner:
                 self._open(found, None, values, chunk)
         else:
             self.run.learn(self._later.take(self.run, values, below), again=kind is Kind.END and self.run.closed)
-        if found.rule is not None and found.rule.pauses and not below and not self.run.over:
+        if pauses and not below and not self.run.over:
             self.run.pause()
         if found.rule is None or not found.rule.aside:
             self.run.note(owner.name, owner.precedence, owner.packed)
@@ -272,7 +271,7 @@ class Scanner:
         by_step = "order" not in values
         position = self._offset + found.start
         if not jobs.is_own(self.run) and self._goes_on(self.runs[-2], number if by_step else None, position):
-            self._rejoin()
+            rejoin(self.runs)
         if self.run.mixed is None and self._copies.takes_second_line(self.run, found, values, self._rules_of_step):
             return
         if self._is_mixed(found, number, values, chunk):
@@ -366,7 +365,7 @@ class Scanner:
         self._flush()
         self._hand_over(chunk, position)
         if not jobs.is_own(self.run):
-            self._rejoin()
+            rejoin(self.runs)
         # Else it is left out, and its messages need no search.
         if len(self.runs) <= MOST_RUNS or not self.run.has_steps:
             self.run.tail.settle()
@@ -385,8 +384,7 @@ class Scanner:
         """Give the run the text of the chunk up to `position`."""
         begin, self._handed_to = self._handed_to, position
         starts, self._step_starts = self._step_starts, []
-        if self.run.aftermath is not None:
-            self.run.aftermath.look(chunk[begin:position])
+        self.run.look(chunk[begin:position])
         if self.run.has_steps or self._measures_else:
             self.run.tail.add(chunk[begin:position], [max(0, start - begin) for start in starts])
         else:

@@ -9,7 +9,7 @@ from hpc_llm.causes.program import NONE
 from hpc_llm.parsing.completing import tokens_per_step
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
-from hpc_llm.parsing.rules import EMPTY_COLUMNS, LEFT_EMPTY, Value
+from hpc_llm.parsing.rules import BEGINS, EMPTY_COLUMNS, LEFT_EMPTY, Value
 from hpc_llm.parsing.run import RATES, LogRun
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.run import Outcome
@@ -105,7 +105,7 @@ def _timed(run: LogRun) -> dict[str, Value]:
     """What the lines say that print how long training has run."""
     found: dict[str, Value] = {
         "was_paused": run.was_paused,
-        "has_beginning": run.began,
+        "has_beginning": run.began and BEGINS not in run.values,  # a bar that begins may be that of a run that goes on
         "time_went_back": run.clock.went_back,
     }
     for name, order in (("first_order", run.first), ("second_order", run.second), ("last_order", run.last)):
@@ -113,6 +113,8 @@ def _timed(run: LogRun) -> dict[str, Value]:
             found[name] = float(order)
     if run.clock.step_time_s is not None:
         found |= {"timed_step_time_s": run.clock.step_time_s, "timed_steps": round(run.clock.steps)}
+    for total, stood in run.bars.pauses():
+        found |= {f"stood {total}": f"{stood.count} {stood.time_s:g} {stood.step_s:g}"}
     if run.clock.tokens_per_second is not None:
         found["timed_tokens_per_second"] = run.clock.tokens_per_second
     return found

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from hpc_llm.causes import attempts as attempts_of
 from hpc_llm.causes import later as later_on
 from hpc_llm.causes import life
 from hpc_llm.causes.cause import TRAINED_ON
@@ -74,6 +75,10 @@ class Tail:
 
     begins_with: later_on.Opening | None = None
     """By what it is known that another attempt begins."""
+    first_step: int | None = None
+    """Where the first step begins."""
+    attempts: list[int] = field(default_factory=list)
+    """Where the words of a launcher or a script begin another attempt."""
     went_on: bool = False
     """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
     is_followed: bool = False
@@ -99,6 +104,8 @@ class Tail:
     def _append(self, part: Part) -> None:
         if not self.begins_with and part.position == 0:
             self.begins_with = later_on.Opening.of(part.text)
+        if part.steps and self.first_step is None:
+            self.first_step = part.position + part.steps[0]
         if len(part.steps) > TRAINED_ON:
             cut = part.steps[-TRAINED_ON]
             part = Part(
@@ -143,6 +150,7 @@ class Tail:
             one.steps_after = max(steps_after + of_format, of_lines)
             one.clock = later_on.clock_before(part.text, one.position) if one.is_root else None
             one.position += part.position
+            one.is_before_steps = self.first_step is None or one.position < self.first_step
             if len(self.found) < _MOST and not one.is_survived:
                 self.found.append(one)
         is_followed = steps_after and any(one.steps and one.is_read for one in self.parts)
@@ -173,11 +181,17 @@ class Tail:
             self._take(part, self._steps_kept())
         if pieces and self.found:
             self._leave_out_earlier(pieces)
-        self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
+        self.ended_at = end_of(self._of_attempt_at(self.ended_at), self.ended_at, self.firm_at)
 
-    def _leave_out_earlier(self, pieces: Sequence[later_on.Piece]) -> None:
+    def _of_attempt_at(self, position: int | None) -> list[Found]:
+        """The signs of the attempt to which the text at `position` belongs, and of those behind it."""
+        begin = max((begin for begin in self.attempts if begin < (position or 0)), default=-1)
+        return [one for one in self.found if one.position > begin]
+
+    def _leave_out_earlier(self, pieces: Sequence[attempts_of.Piece]) -> None:
         """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
         self.went_on = later_on.went_on([one for one in self.found if one.is_root], pieces)
+        self.attempts += attempts_of.begins_in(pieces)
         begin = later_on.begin_of_last(self.found, self.begins_with, pieces)
         self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
 
@@ -192,13 +206,21 @@ class Tail:
 
     def _own(self) -> list[Found]:
         """The signs that are of this run and its job."""
-        own = [one for one in self.found if not is_of_another_job(one.text, self.job)]
+        begin = attempts_of.last_of(self.attempts, self.found, is_followed=self.is_followed)
+        found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
+        own = [one for one in found if not is_of_another_job(one.text, self.job)]
         end = self.ended_at if self.is_followed else None
         return own if end is None else [one for one in own if one.position < end]
 
     def aftermath(self) -> str | None:
         """What ended the job after training had come to its end."""
         return next((one.text for one in self._own() if one.cause.id in TAKEN_DOWN), None)
+
+    def look_behind_end(self, later: Tail) -> None:
+        """What stands behind the end of the job may be the same job's next attempt, which begins as the first one did."""
+        opening = self.begins_with
+        begins = [(part.position, opening.begins(part.text, is_over_before=True)) for part in later.parts if opening]
+        self.attempts += [self.length + position + begin for position, begin in begins if begin is not None]
 
     def merge(self, later: Tail, steps: int) -> None:
         """Go on with what a later piece of the log kept, of which the formats read so many steps."""
@@ -213,6 +235,8 @@ class Tail:
         self._pass(dropped)
         for one in later.found:
             one.position += self.length
+        if self.first_step is None and later.first_step is not None:
+            self.first_step = self.length + later.first_step
         if later.ended_at is not None:
             self.ended_at = later.ended_at + self.length
             self.stopped = later.stopped
@@ -221,5 +245,6 @@ class Tail:
         for part in later.parts:
             self._append(replace(part, position=part.position + self.length))
         self.found += later.found
+        self.attempts += [self.length + begin for begin in later.attempts]
         self.begins_with = self.begins_with or later.begins_with
         self.length += later.length

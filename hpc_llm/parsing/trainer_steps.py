@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hpc_llm.parsing.rules import Value
+from hpc_llm.parsing.rules import Value, leave_empty
 
 _EXACT_ENOUGH = 0.1
 """Steps per second are printed with three digits: a slower rate is too coarse to count with."""
@@ -174,3 +174,21 @@ def _if_it_fits(values: Mapping[str, Value], counted: float | None, before: int 
     if end is not None and before is not None and not end[0] - 0.6 <= counted + before <= end[1] + 0.6:
         return None
     return round(counted)
+
+
+_HARMLESS = 1.05
+"""So many times as long a mean may be with pauses as without them."""
+
+
+def mind_pauses(values: dict[str, Value], bar: Bar) -> None:
+    """Take no time that holds those in which training's own bar stood still, though no line says what took place."""
+    stood = values.get(f"stood {bar.total}")
+    if not isinstance(stood, str) or not bar.done:
+        return
+    count, time_s, step_s = stood.split()
+    timed = values.get("timed_step_time_s")
+    if isinstance(timed, float) and timed > _HARMLESS * float(step_s):
+        del values["timed_step_time_s"]
+    if float(time_s) > (_HARMLESS - 1) * bar.done * float(step_s) and not values.get("was_paused"):
+        values["was_paused"] = True
+        leave_empty(values, f"tokens/s: the progress bar went on for {time_s} s without a step, {count} times")

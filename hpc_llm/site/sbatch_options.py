@@ -132,7 +132,8 @@ def _in_full(name: str, value: str, source: Source) -> str:
         _check_owner(meant, value, source)
         example = meant if meant in _SWITCHES else f"{meant}=VALUE"
         raise RequestError(f"{source.said(name)}: write options in full, {source.instead('', '--')}{example}.")
-    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+    # A plugin of the site may have an option with an underscore; sbatch has none.
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or ("_" in name and name.replace("_", "-") in KNOWN):
         raise RequestError(
             f"{source.place} {name!r}: not a long sbatch option. Write it as in sbatch's manual, "
             f"e.g. {source.instead('qos=high', '--qos=high')}."

@@ -297,9 +297,11 @@ def blocks(file: Readable, path: object) -> Iterator[bytes]:
 def end_of_lines(text: bytes, begin: int, end: int) -> int:
     """Where the last whole line ends between these positions; `begin` where there is none.
 
-    A carriage return ends a line where no newline does. A line longer than `LONGEST_LINE` ends anywhere.
+    A carriage return ends a line, too: the lines of a log with bars would else be cut from the bars below them. A line longer than
+    `LONGEST_LINE` ends anywhere.
     """
-    cut = (text.rfind(b"\n", begin, end) + 1) or (text.rfind(b"\r", begin, end) + 1)
+    newline, bar = text.rfind(b"\n", begin, end) + 1, text.rfind(b"\r", begin, end - 1) + 1
+    cut = bar if bar > newline and text[bar : bar + 1] != b"\n" else newline
     if cut:
         return cut
     return end if end - begin > LONGEST_LINE else begin

@@ -11,6 +11,7 @@ from hpc_llm.diagnosis import diagnose_stream
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.remedies import device_oom
 
+TRAINS = "    loss.backward()\n"
 ASKED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 40.00 GiB of which 0.50 GiB is free. "
 OWN = "Including non-PyTorch memory, this process has {} GiB memory in use. "
 OTHER = "Process {} has {} GiB memory in use. "
@@ -54,7 +55,7 @@ def test_what_others_hold_is_told_and_no_smaller_batch_advised(text: str) -> Non
 
 @pytest.mark.parametrize("text", OWN_FILLED.values(), ids=OWN_FILLED)
 def test_what_the_run_holds_itself_is_laid_to_nobody_else(text: str) -> None:
-    found = diagnose_stream(io.BytesIO(text.encode()))
+    found = diagnose_stream(io.BytesIO((TRAINS + text).encode()))
     assert found.cause.id == "device_oom" and "process" not in found.remedy and "expandable" not in found.remedy
     assert "halve the micro batch" in found.remedy
     assert not any("another process" in line for line in device_oom(Case(plan=make_plan("z3"), facts=found.details)))
@@ -63,7 +64,7 @@ def test_what_the_run_holds_itself_is_laid_to_nobody_else(text: str) -> None:
 def test_a_part_in_other_hands_is_told_beside_what_saves_memory() -> None:
     named = ASKED + OTHER.format(7, "8.00") + OWN.format("31.50") + TORCH.format("30.00", "0.50")
     for text, held in ((named, "8.0 GiB"), (OLD.format("1.63", "27.91", "565.31", "27.93"), "about 15.1 GiB")):
-        found = diagnose_stream(io.BytesIO(text.encode()))
+        found = diagnose_stream(io.BytesIO((TRAINS + text).encode()))
         remedy = found.remedy
         assert f"other processes held {held}" in found.summary, found.summary
         assert remedy.index("nvidia-smi") < remedy.index("halve the micro batch")
@@ -125,5 +126,5 @@ def test_a_card_that_is_not_full_is_not_called_full(text: str) -> None:
 
 @pytest.mark.parametrize("text", FULL.values(), ids=FULL)
 def test_what_does_not_fit_is_not_laid_to_something_else(text: str) -> None:
-    found = diagnose_stream(io.BytesIO(text.encode()))
+    found = diagnose_stream(io.BytesIO((TRAINS + text).encode()))
     assert "do not fit" in found.meaning and "halve the micro batch" in found.remedy

@@ -242,6 +242,19 @@ def test_a_run_whose_submission_was_interrupted(tmp_path: Path) -> None:
     assert diagnose_run(run).cause.id == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("text", "retry"),
+    [("it begins\n", None), ("Killed\n", None), ("CUDA error: out of memory\n", False), ("Training complete\n", False),
+     ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***\n", True)],
+)  # fmt: skip
+def test_a_script_is_told_where_nobody_knows_whether_it_ends_so_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, retry: bool | None
+) -> None:
+    (tmp_path / "a.log").write_text(text)
+    command(["diagnose", "--json", str(tmp_path / "a.log")])
+    assert json.loads(capsys.readouterr().out)["retry"] is retry
+
+
 def test_the_command_prints_one_document_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = new_run(tmp_path)
     fails(run, 1, "ValueError", "first", MOMENT)

@@ -94,3 +94,11 @@ def test_the_node_to_leave_out_is_the_one_that_failed(diagnose: Callable[[str | 
     lost = "srun: error: Node failure on gn2\n"
     assert diagnose(survivor + lost).remedy == diagnose(lost + survivor).remedy
     assert "exclude=gn2" in diagnose(survivor + lost).remedy
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_a_job_prints_of_another_says_nothing_of_its_own_end(tmp_path: Path, code: int) -> None:
+    run = new_run(tmp_path, code=code)
+    expected = diagnose_run(run).cause.id, outcome(run)
+    run.stdout.write_text("Job ID: 71001\nCluster: aurora\nState: COMPLETED (exit code 0)\nNodes: 1\n")
+    assert (diagnose_run(run).cause.id, outcome(run)) == expected

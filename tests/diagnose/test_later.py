@@ -114,6 +114,44 @@ def test_silence_before_the_same_lines_is_that_of_another_attempt(diagnose: Diag
     assert diagnose(said + _opening(60.9) + "loading the model\n").cause.id == "python_exception"
 
 
+OOM = 'Traceback (most recent call last):\n  File "/w/train.py", line 7, in main\n    step()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n'
+RESTARTS = "I0306 09:00:00.100000 139 agent/server/api.py:958] [default] Worker group FAILED. 2/3 attempts left; will restart worker group\n"
+QUEUED_AGAIN = "slurmstepd: error: *** JOB 71 ON n1 CANCELLED AT 2026-03-06T09:00:00 DUE TO JOB REQUEUE ***\n"
+SAME = "Loading the modules of this cluster for the job\nReading the settings of the training run\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (OOM + "attempt 2 of 3\n" + RAISED, "python_exception"),
+        (OOM + "attempt 2 of 3\nloading the model\n", "unknown"),
+        (OOM + "=== Attempt 2/3 ===\nloading the model\nTraining finished\n", "none"),
+        (OOM + "[2026-03-06 09:00:00] resuming run (attempt 2)\n" + RAISED, "python_exception"),
+        (OOM + "Training crashed with exit code 1. Restarting in 30s\n" + RAISED, "python_exception"),
+        (RAISED + RESTARTS + OOM, "device_oom"),
+        (OOM + RESTARTS + "loading the model\n", "unknown"),
+        (SAME + OOM + QUEUED_AGAIN + SAME + RAISED, "python_exception"),
+        (SAME + QUEUED_AGAIN + SAME + "loading the model\n", "unknown"),
+        (SAME + QUEUED_AGAIN + RAISED + "srun: error: n1: task 0: Terminated\n", "cancelled"),
+        (OOM + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n" + RAISED, "device_oom"),
+        (SAME + OOM + SAME + RAISED, "device_oom"),
+        (OOM + "attempt 1 of 3\n" + RAISED, "device_oom"),
+        (OOM + "Attempt 2/5 to connect to the server\nRetrying (2/3) to download weights\n", "device_oom"),
+        (OOM + "data loading failed, retrying\n" + RAISED, "device_oom"),
+    ],
+)
+def test_of_attempts_that_a_launcher_or_a_script_begins_the_last_one_counts(
+    text: str, cause: str, diagnose: Diagnose
+) -> None:
+    assert diagnose(text).cause.id == cause
+    assert (parse_stream("x", io.BytesIO(text.encode())).rows[-1].cause or "unknown") == cause
+
+
+def test_the_attempts_before_the_last_one_are_named(diagnose: Diagnose) -> None:
+    said = diagnose(OOM + RESTARTS + RAISED + RESTARTS + OOM).several
+    assert said == "the last of several attempts; before it: device_oom (line 4), python_exception (line 9)"
+
+
 SERVER = "(APIServer pid={0}) INFO 09-30 18:36:42 [api_server.py:1896] vLLM API server version 0.10.2\n(APIServer pid={0}) INFO loads\n"
 FAILED = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.57 GiB\n"

@@ -182,6 +182,11 @@ ENGINES = [
     "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than "
     "the available KV cache memory (5.12 GiB).\n",
     "ValueError: Free memory on device (59.32/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, 71.24 GiB).\n",
+    'Traceback (most recent call last):\n  File "/home/u/train-env/sglang/srt/scheduler.py", line 3, in f\n    g()\n' + OOM,
+    "[2025-10-01 10:00:00] server_args=ServerArgs(model_path='/m')\nINFO waits for the server\n" + OOM,
+    "INFO 10-01 10:00:00 [api_server.py:1896] vLLM API server version 0.10.2\n" + OOM,
+    "ERROR text_generation_launcher: Shard complete standard error output:\nTraceback (most recent call last):\n  File \"/opt/bin/serve\", line 8\n" + OOM,
+    'Traceback (most recent call last):\n  File "/w/serve.py", line 7, in <module>\n    engine = sgl.Engine(model_path=path)\n' + OOM,
 ]  # fmt: skip
 
 
@@ -190,6 +195,20 @@ def test_nothing_of_training_is_advised_to_what_infers(text: str) -> None:
     found = said(text)
     assert found.cause.id == "device_oom"
     assert not OF_TRAINING.search(found.remedy + found.meaning), found.remedy
+
+
+def test_what_infers_is_not_advised_to_train_when_the_host_kills_it() -> None:
+    killed = (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=71.0. Some of the step tasks have been OOM Killed.\n"
+    )
+    found = said("INFO 10-01 10:00:00 [api_server.py:1896] vLLM API server version 0.10.2\n" + killed)
+    assert found.cause.id == "host_oom" and not OF_TRAINING.search(found.remedy), found.remedy
+
+
+def test_where_a_log_does_not_say_what_the_program_is_the_advice_fits_both() -> None:
+    found = said("loading the model\n" + OOM)
+    assert "where it trains" in found.remedy and "where it only infers" in found.remedy
+    assert "optimizer" not in found.meaning
 
 
 @pytest.mark.parametrize("frame", ["/e/trl/trainer/grpo_trainer.py", "/e/verl/workers/actor.py", "/w/train.py"])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpc_llm.diagnosis import Diagnosis
+from hpc_llm.diagnosis import Diagnosis, diagnose_stream
 from hpc_llm.parsing import parse_stream
 from hpc_llm.parsing.rows import Row
 
@@ -175,7 +175,7 @@ def test_a_step_that_failed_before_training_does_not_count_at_its_end(diagnose: 
 
 STATES = {
     "TIMEOUT": "walltime", "DEADLINE": "walltime", "PREEMPTED": "preempted", "CANCELLED": "cancelled", "NODE_FAIL": "node_fail",
-    "BOOT_FAIL": "node_fail", "OUT_OF_MEMORY": "host_oom", "FAILED": "unknown", "COMPLETED": "unknown", "RUNNING": "unknown",
+    "BOOT_FAIL": "node_fail", "OUT_OF_MEMORY": "host_oom", "FAILED": "unknown", "COMPLETED": "none", "RUNNING": "unknown",
 }  # fmt: skip
 
 
@@ -186,6 +186,33 @@ def test_the_state_in_a_summary_of_the_job_is_read(state: str, diagnose: Diagnos
         assert (diagnose(text).cause.id, row_of(text).cause) == (STATES[state], STATES[state])
         earlier = diagnose(summary + hf(1, 4))
         assert earlier.cause.id == "unknown", "the summary of a job before it"
+
+
+TABLE = "JobID        JobName     Elapsed   ReqMem  MaxRSS      State\n------------ ---------- -------- -------- ------- ----------\n"
+TASKS = "{0}         fit.sl     00:10:48       1G         {1}\n{0}.batch   batch      00:10:48          102048K {1}\n"
+
+
+@pytest.mark.parametrize("state", [*STATES, "CANCELLED by 1000", "CANCELLED+"])
+def test_the_state_in_a_table_of_one_job_is_read(state: str, diagnose: Diagnose) -> None:
+    text, cause = TABLE + TASKS.format(71001, state), STATES[state.split()[0].rstrip("+")]
+    assert (diagnose("it begins\n" + text).cause.id, diagnose(text + TASKS.format(71002, state)).cause.id) == (
+        cause,
+        "unknown",
+    )
+    assert diagnose(TASKS.format(71001, state)).cause.id == "unknown", "a line that is in no table of sacct's"
+
+
+@pytest.mark.parametrize("summary", [SEFF.format("COMPLETED", 0), TABLE + TASKS.format(71001, "COMPLETED")])
+def test_a_script_that_ended_well_tells_of_none_of_its_programs(summary: str, diagnose: Diagnose) -> None:
+    for failed, cause in (
+        (
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\nKeyError: 'mass'\n",
+            "python_exception",
+        ),
+        (FAILED_LATER["srun"], "unknown"),
+    ):
+        assert diagnose(failed + summary).cause.id == diagnose(failed).cause.id == cause
+    assert row_of("it begins\n" + summary).outcome == "COMPLETED"
 
 
 def test_that_training_had_ended_before_the_job_was_ended_is_told(diagnose: Diagnose) -> None:
@@ -246,3 +273,37 @@ def test_an_exception_that_a_logger_tells_as_a_warning_is_no_cause(diagnose: Dia
     text = "".join(map(line.format, said)) + "24: compiling anew\n"
     assert cause_of(diagnose, text + JOB_DOWN) == "walltime" and cause_of(diagnose, text) == "unknown"
     assert cause_of(diagnose, text.replace("W0527", "E0527") + JOB_DOWN) != "walltime"
+
+
+TOLD = 'ERROR:2026-03-06 21:59:41,526:Traceback (most recent call last):\n  File "/w/reward.py", line 7, in score\n    a, b = found\nTypeError: no pair\n'
+WRONG = 'Traceback (most recent call last):\n  File "/w/train.py", line 7, in <module>\n    main()\n{}\n'
+NAME, FILE = (
+    WRONG.format("NameError: name 'x' is not defined"),
+    WRONG.format("FileNotFoundError: [Errno 2] No such file or directory: 'a'"),
+)
+
+
+def _epochs(first: int, last: int) -> str:
+    return "".join(f"epoch {number} loss {3 - number / 100:.4f}\n" for number in range(first, last + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (NAME + "loading\n" + _epochs(1, 3), "unknown"),
+        (FILE + "loading\n" + _epochs(1, 3), "unknown"),
+        (NAME + "loading\n" + _epochs(1, 2), "python_exception"),
+        (_epochs(1, 3) + NAME + _epochs(4, 6), "python_exception"),
+        (TOLD + "".join(f"(TaskRunner pid=7) step:{n} - actor/entropy:0.4\n" for n in (1, 2)), "unknown"),
+        (TOLD + "(TaskRunner pid=7) step:1 - actor/entropy:0.4\n", "python_exception"),
+    ],
+    ids=["a name", "a file", "another rank's last steps", "within training", "told by the program", "told, and little more"],
+)  # fmt: skip
+def test_an_error_that_was_put_right_is_no_cause(text: str, cause: str) -> None:
+    assert diagnose_stream(io.BytesIO(text.encode())).cause.id == cause
+    assert (parse_stream("x", io.BytesIO(text.encode())).rows[-1].cause or "unknown") == cause
+
+
+def test_what_fails_after_an_error_was_put_right_is_the_cause() -> None:
+    text = FILE + "loading\n" + _epochs(1, 4) + NAME
+    assert "NameError" in diagnose_stream(io.BytesIO(text.encode())).evidence[0].text

@@ -93,3 +93,84 @@ def test_one_step_of_a_bar_is_a_warm_up_and_a_step(row: Callable[[str], Row]) ->
     assert (found.measured_steps, found.step_time_s_mean) == (None, None)
     assert found.outcome_reason == "the log stops at step 1 of 28 of its progress bar, without a message of an end"
     assert row(begin + bar(1, 28, 31) + bar(11, 28, 131)).measured_steps == 11
+
+
+SHARDS = "\nWriting model shards:   0%|          | 0/1 [00:00<?, ?it/s]\nWriting model shards: 100%|####| 1/1 [01:40<00:00, 100.00s/it]\n"
+BEFORE = "Saving the dataset (1/1 shards): 100%|####| 64/64 [00:00<00:00, 9.00 examples/s]\nLoading checkpoint shards: 100%|####| 2/2 [00:09<00:00,  4.5s/it]\n"
+PROMPTS = (
+    "Processed prompts: 100%|####| 8/8 [00:00<00:00, 9.00it/s, est. speed input: 9.00 toks/s, output: 9.00 toks/s]\n"
+)
+
+
+def bars(within: str = "", stand_s: int = 0, end_s: int = 0, each: str = "") -> str:
+    """200 steps of 1 s; behind the 100th and the last one the bar stands still."""
+    text = BEFORE + bar(0, 200, 0)
+    for step in range(1, 201):
+        text += each + bar(step, 200, step + (stand_s if step > 100 else 0))
+        text += loss(step / 100) + bar(step, 200, step + (stand_s if step > 100 else 0)) if step % 10 == 0 else ""
+        text += within if step == 100 else ""
+    time = 200 + stand_s + end_s
+    return text + ENDED % (f"{time}.0", f"{200 / time:.3f}") + bar(200, 200, time)
+
+
+@pytest.mark.parametrize(
+    ("text", "time_s"),
+    [
+        (bars(), 1.0),
+        (bars(each=PROMPTS), 1.0),
+        (bars(SHARDS, 100), 1.0),
+        (bars("[2026-01-01 00:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] Saving model checkpoint: a/b\n", 100), 1.0),
+        (bars("Evaluating: 100%|####| 9/9 [01:40<00:00, 11.1s/it]\n", 100), 1.0),
+        (bars(SHARDS, 0, 100), 1.0),
+        (bars("", 100), None),
+        (bars("", 0, 100), 1.0),
+        (bars("", 3), 1.015),
+    ],
+    ids=["steps alone", "bars of each step", "shards", "engine", "evaluation", "at the end", "said by nothing", "nor at the end", "short"],
+)  # fmt: skip
+def test_no_time_of_a_step_holds_a_save(read: Callable[..., Reading], text: str, time_s: float | None) -> None:
+    [found] = read(text, verbose=True).rows
+    assert found.step_time_s_mean == (None if time_s is None else pytest.approx(time_s, rel=0.01))
+    assert read(text).rows == read(text, verbose=True).rows
+    assert read(text.replace("it]\n", "it]\r")).rows == read(text).rows, "as bars are drawn"
+    if time_s is None:
+        assert "1 times" in " ".join(read(text, verbose=True).left_empty)
+
+
+LOST = 'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n    trainer.train()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n'
+CRASHED = "E0301 10:00:00.000000 77 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -11) local_rank: 0 (pid: 78) of binary: /usr/bin/python\n    raise ChildFailedError(\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+
+
+def test_a_training_that_fails_at_once_changes_nothing_of_the_one_before(read: Callable[[str], Reading]) -> None:
+    rows = read(bars() + "All is written.\n" + bar(0, 200, 0).replace("[00:00<10:00", "[00:00<?") + LOST).rows
+    assert [(one.outcome, one.measured_steps, one.loss_last) for one in rows] == [
+        ("COMPLETED", 200, 1.5),
+        ("OOM_DEVICE", None, None),
+    ]
+    assert [one.outcome for one in read(bars() + "All is written.\n" + LOST).rows] == ["OOM_DEVICE"]
+
+
+def test_an_attempt_has_no_figure_of_another(read: Callable[[str], Reading]) -> None:
+    """Each goes on where the one before had saved: the bar begins at 0, and jumps there."""
+
+    def attempt(begin: int, end: int) -> str:
+        return (
+            bar(0, 600, 0).replace("[00:00<10:00", "[00:00<?")
+            + "".join(bar(at, 600, 30 * (at - begin)) for at in range(begin + 1, end + 1))
+            + (loss(end / 600) + bar(end, 600, 30 * (end - begin)) if end - begin > 5 else "")
+        )
+
+    text = attempt(0, 40) + CRASHED + attempt(30, 80) + CRASHED + attempt(80, 83) + CRASHED + attempt(80, 82)
+    rows = read(text).rows
+    assert [one.outcome for one in rows] == ["FAILED", "FAILED", "FAILED", "UNKNOWN"]
+    assert [one.step_time_s_mean for one in rows[1:]] == [None] * 3
+
+
+def test_the_bar_of_an_evaluation_begins_no_run(read: Callable[[str], Reading]) -> None:
+    begun = bar(0, 9, 0).replace("[00:00<10:00", "[00:00<?")
+    each = begun + bar(5, 9, 3) + bar(9, 9, 5)
+    text = begun.join(
+        "".join(loss(n / 100) + bar(n, 200, 9 * n) for n in range(k, k + 30, 10)) + each + EVAL % 1
+        for k in (10, 40, 70)
+    )
+    assert len(read(text).rows) == len(read(text + each + EVAL % 2).rows) == 1

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from hpc_llm.parsing import trainer_steps
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import LOSS_UNREAD, Kind, Value, column_of, leave_empty, number, rule
+from hpc_llm.parsing.rules import BEGINS, LOSS_UNREAD, PAUSES, Kind, Value, column_of, leave_empty, number, rule
 from hpc_llm.parsing.trainer_steps import Bar
 
 _PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+(?:,\d[^,}'\n]*)*))")
@@ -128,15 +128,47 @@ def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
 _OF_THE_BAR = ("step", "bar_total", "clock_step", "clock_s", "clock_rounding_s", "clock_epoch")
 
 
+_SAVES = (
+    "Saving model checkpoint: ",
+    "[Torch] Saving ",
+    "Checkpoint destination directory ",
+    "Deleting older checkpoint [",
+    "Model weights saved in ",
+    "Removed shared tensor",
+    "will assume that the vocabulary was not modified",
+)
+"""What is said while a checkpoint is written, or of the model that is made ready before training."""
+
+
+def _aside(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """A line of what may take place within training, or before it."""
+    return {PAUSES: True}
+
+
 def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: bool) -> Mapping[str, Value]:
     """The bar is drawn once more below the summary; one that begins anew there is the next run's. Below a line of training
     may stand the bar of an evaluation, which says nothing of it."""
+    if PAUSES in values:
+        return values if has_steps or any(name[:4] in ("bar ", "begu") for name in known) else {}
     if "bar_total" in values and known.get("total_steps", values["bar_total"]) != values["bar_total"]:
         return {name: value for name, value in values.items() if name not in _OF_THE_BAR}
+    if any(name[:5] in ("begun", "at_0 ") and _is_anew(int(name.split()[1]), known, has_steps) for name in values):
+        return {**values, BEGINS: True}
     if "elapsed_s" not in known or not any(name[:4] in ("bar ", "begu") for name in values):
         return values
     is_next = "next_bar" in known or any(_done_of(known.get(name)) > _done_of(bar) for name, bar in values.items())
     return {"next_bar": True} if is_next else values
+
+
+def _is_anew(total: int, known: Mapping[str, Value], has_steps: bool) -> bool:
+    """Whether a bar of so many steps that begins is training's own, which had gone on before: another training, or attempt."""
+    own = _training_bar(known)
+    return (
+        own is not None
+        and own.total == total
+        and own.done > 1
+        and (has_steps or "elapsed_s" in known or BEGINS in known)
+    )
 
 
 def _done_of(bar: Value | None) -> int:
@@ -144,7 +176,10 @@ def _done_of(bar: Value | None) -> int:
 
 
 def _bar_begins(match: re.Match[bytes]) -> Mapping[str, Value]:
-    """Where a bar began: one that shows its first step began at 0, and one without a pace where it stands."""
+    """Where a bar began: one that shows its first step began at 0, and one without a pace where it stands, unless that is 0: it may
+    be moved on to where an earlier call ended."""
+    if match[4] is not None:
+        return {f"at_0 {int(match[4])}": True}
     if match[1] is not None:
         return {f"begun {int(match[1])}": 0}
     return {f"begun {int(match[3])}": int(match[2])}
@@ -214,6 +249,7 @@ def _finish(values: dict[str, Value]) -> None:
     if bar is not None:
         values.setdefault("total_steps", bar.total)
         values["bar_step"] = bar.done
+        trainer_steps.mind_pauses(values, bar)
     steps, times = trainer_steps.of_the_run(values, bar), values.get("elapsed_s")
     values["is_resumed"], values["is_partial"] = steps.resumed, steps.resumed or steps.early
     rates(values)
@@ -295,6 +331,13 @@ FORMAT = LineFormat(
             literal="ing ",
             pauses=True,
         ),
+        *(rule(Kind.RUN, re.escape(words), _aside, literal=words) for words in _SAVES),
+        rule(
+            Kind.RUN,
+            r"^[^\n%|{}]{0,60}(?i:\b(?:writ|sav|evaluat|validat|predict)(?:ing|ion)\b)[^\n%|{}]{0,60}: +\d{1,3}%\|",
+            _aside,
+            literal="%|",
+        ),
         rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
         rule(Kind.END, r"\*\*\*\*\* train metrics \*\*\*\*\*", literal="***** train metrics *****"),
         rule(
@@ -306,7 +349,7 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.RUN,
-            r"^ *\d+%(?:\|[^|\n]*\|)? *(?:1/([1-9]\d*) \[[\d:]+<(?!\?)|([1-9]\d*)/([1-9]\d*) \[00:00<\?)",
+            r"^ *\d+%(?:\|[^|\n]*\|)? *(?:1/([1-9]\d*) \[[\d:]+<(?!\?)|([1-9]\d*)/([1-9]\d*) \[00:00<\?|0/([1-9]\d*) \[00:00<\?)",
             _bar_begins,
             literal="%",
         ),

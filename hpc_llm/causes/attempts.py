@@ -1,0 +1,64 @@
+"""Further attempts in one file: a launcher or a script says that it starts its program again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hpc_llm.causes.search import Found
+
+Piece = tuple[int, bytes]
+"""Text and its position in the log, or in what was looked at of it."""
+
+_LEAD = rb"^[^\w\n]{0,40}(?:\[?20\d\d[-/]\d\d[-/]\d\d[ T][\d:.,]{5,16}[^\w\n]{0,12})?(?:(?:INFO|WARN|WARNING|ERROR)\b[^\w\n]{0,8})?"
+_OF_A_CALL = rb"(?![^\n]{0,100}(?:connect|download|fetch|request|http|lock\b|port\b|resolv|upload|socket|batch|sampl|prompt|task|api\b))"
+_AGAIN = re.compile(
+    rb"attempts left; will restart worker group"  # torchrun, and the launchers that are made of it
+    rb"|" + _LEAD + _OF_A_CALL + rb"(?i:(?:(?:start|restart|re-?try|resum|launch|relaunch)ing\b[^\n\d]{0,40}[( ])?"
+    rb"(?:attempt|retry|try|retrying|restart)\b(?: (?:no\.?|number))?[ :=#(]{0,3}(?!0*1\b)\d{1,4}\b[^\n]{0,60}$)"
+    rb"|" + _LEAD + _OF_A_CALL + rb"(?i:(?:the )?(?:training|job|run|script|program|command|attempt(?: \d{1,4})?) (?:has |was )?"
+    rb"(?:crash|fail|exit|died|kill)[^\n]{0,80}\b(?:re-?start|retry|trying again|resuming|starting over)[^\n]{0,60}$)",
+    re.MULTILINE,
+)  # fmt: skip
+"""A line with which another attempt begins; `Attempt 1` is the first, and what a program tries again by itself is no attempt of a job."""
+_LITERALS = (
+    b"ttempt",
+    b"ATTEMPT",
+    b"estart",
+    b"RESTART",
+    b"etry",
+    b"RETRY",
+    b"ry ",
+    b"rying",
+    b"esum",
+    b"tarting over",
+)
+_OVER = re.compile(
+    rb"\*\*\* JOB \d{1,18}[^\n]{0,200} CANCELLED |ChildFailedError|exits with return code = |srun: error: [^\n]{1,120}: (?:Exited with|Killed|Segm|Abort)"
+)
+"""What a scheduler or a launcher says of all the processes that it had started."""
+_NEAR = 1 << 12
+
+
+def begins_in(pieces: Sequence[Piece]) -> list[int]:
+    """Where in `pieces` further attempts begin, by the words of who starts them."""
+    return [
+        position + line.start()
+        for position, text in pieces
+        if any(literal in text for literal in _LITERALS)
+        for line in _AGAIN.finditer(text)
+    ]
+
+
+def is_over(text: bytes, position: int) -> bool:
+    """Whether it says right before `position` that all the processes of an attempt have ended."""
+    return _OVER.search(text, max(0, position - _NEAR), position) is not None
+
+
+def last_of(begins: Sequence[int], found: Sequence[Found], *, is_followed: bool = False) -> int:
+    """Behind which of `begins` stands what is of the last attempt, -1 where there is one alone.
+
+    Of text that another run follows the last of `begins` may be that of the run: what counts is the last with a sign behind it.
+    """
+    roots = [one.position for one in found if one.is_root]
+    return max((one for one in begins if not is_followed or any(root > one for root in roots)), default=-1)

@@ -1,0 +1,125 @@
+"""Where the clock of a progress bar goes on and its steps do not: a save or an evaluation of which no line says so.
+
+A bar counts all the time that passes. What passes between two neighbouring readings is that of the steps between them, unless it is
+many times as long: then something else took place.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_READING = re.compile(
+    rb"^ *\d{1,3}%(?:\|[^|\n]*\|)? *(\d{1,9})/([1-9]\d{0,8}) \[(?:(\d{1,4}):)?(\d\d):(\d\d)<", re.MULTILINE
+)
+_MOST = 8
+"""Bars of different lengths that are followed: those of training and evaluation are two."""
+_LONGEST = 64
+"""Intervals of a bar that are kept to be looked at."""
+_TIMES = 10.0
+"""As many times the usual time of its steps lasts an interval in which something else took place."""
+_DRAWN_S = 1.0
+"""As often a bar is drawn at least, where each step is shorter; states further apart are those of a log with lines left out."""
+_ROUNDING_S = 2.0
+"""A bar tells whole seconds."""
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """What the clock of a bar shows."""
+
+    count: int
+    time_s: float
+    """Of the pauses, less the steps in them."""
+    step_s: float
+    """A step without them."""
+
+
+@dataclass
+class _Bar:
+    first: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None
+    steps: int = 0
+    time_s: int = 0
+    intervals: int = 0
+    longest: list[tuple[int, int]] = field(default_factory=list)
+    """Seconds and steps of the longest intervals, as a heap."""
+
+    def read(self, done: int, time_s: int) -> None:
+        """The next reading; one that goes back is of another bar, or of another process."""
+        before, self.last = self.last, (done, time_s)
+        self.first = self.first or self.last
+        if before is None or before[0] < 1:  # the first step warms up
+            return
+        steps, time_s = done - before[0], time_s - before[1]
+        if steps >= 0 and time_s >= 0 and (steps or time_s):
+            self.steps, self.time_s, self.intervals = self.steps + steps, self.time_s + time_s, self.intervals + 1
+            self._keep((time_s, steps))
+
+    def _keep(self, interval: tuple[int, int]) -> None:
+        if len(self.longest) < _LONGEST:
+            heapq.heappush(self.longest, interval)
+        elif interval > self.longest[0]:
+            heapq.heapreplace(self.longest, interval)
+
+    def merge(self, later: _Bar) -> None:
+        if later.first is not None:
+            self.read(*later.first)
+        self.last = later.last or self.last
+        self.steps, self.time_s = self.steps + later.steps, self.time_s + later.time_s
+        self.intervals += later.intervals
+        for interval in later.longest:
+            self._keep(interval)
+
+    def pauses(self) -> Pauses | None:
+        """The intervals that are many times as long as the steps in them, by what all shorter ones took."""
+        aside = sorted(self.longest, reverse=True)[: max(1, self.intervals // 4)]
+        steps, time_s = self.steps - sum(n for _, n in aside), self.time_s - sum(t for t, _ in aside)
+        if steps < 1:
+            return None
+        usual = time_s / steps
+        drawn = [(t, n) for t, n in aside if n <= 1 or n * usual <= _DRAWN_S]
+        far = [(t, n) for t, n in drawn if t > _TIMES * usual * max(1, n) + _ROUNDING_S]
+        near = self.steps - sum(n for _, n in far), self.time_s - sum(t for t, _ in far)
+        step_s = near[1] / near[0]
+        return Pauses(len(far), sum(t - n * step_s for t, n in far), step_s) if far else None
+
+
+@dataclass
+class Bars:
+    """The bars of a run, by how many steps each has."""
+
+    of_length: dict[int, _Bar] = field(default_factory=dict)
+
+    def look(self, text: bytes) -> None:
+        """Go on with `text`."""
+        if b"%|" not in text:
+            return
+        for done, total, hours, minutes, seconds in _READING.findall(text):
+            bar = self._bar(int(total))
+            if bar is not None:
+                bar.read(int(done), (int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds))
+
+    @property
+    def moved(self) -> bool:
+        """Whether a step of any was seen to be done."""
+        return any(bar.last is not None and bar.last[0] > 0 for bar in self.of_length.values())
+
+    def _bar(self, total: int) -> _Bar | None:
+        if total not in self.of_length and len(self.of_length) < _MOST:
+            self.of_length[total] = _Bar()
+        return self.of_length.get(total)
+
+    def merge(self, later: Bars) -> None:
+        """Go on with what a later piece of the log saw."""
+        for total, one in later.of_length.items():
+            if (bar := self._bar(total)) is not None:
+                bar.merge(one)
+
+    def pauses(self) -> Iterator[tuple[int, Pauses]]:
+        """The length of each bar that stood still, and what shows it."""
+        for total, bar in self.of_length.items():
+            if (pauses := bar.pauses()) is not None:
+                yield total, pauses
