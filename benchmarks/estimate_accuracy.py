@@ -159,6 +159,8 @@ def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster
         vendor="nvidia",
         cpus=16 * point.gpus,
     )
+    # Runs of before torch's allocator was told to let its segments grow.
+    old = () if "expandable_segments=true" in point.switches else ("env.PYTORCH_CUDA_ALLOC_CONF=",)
     experiment = Experiment(
         cluster="local",
         method=point.method,
@@ -168,7 +170,7 @@ def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster
         gpus_per_node=point.gpus,
         steps=8,
         warmup_steps=3,
-        set=(f"engine={point.engine}", *point.settings),
+        set=(f"engine={point.engine}", *old, *point.settings),
     )
     site = Site(scheduler="local", hardware=hardware)
     there = cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware)})

@@ -243,7 +243,7 @@ class Bench:
                 f"--nproc-per-node={job.planned.parallel.world_size}",
             ]
             launch = [*torchrun, *launch]
-        environment = {**self.environment, "HPC_LLM_LAUNCHER": job.planned.job.launcher}
+        environment = {**self.environment, **job.planned.job.env, "HPC_LLM_LAUNCHER": job.planned.job.launcher}
         if job.asked["num_gpus"]:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, job.gpus))
         if job.planned.job.cpus_per_task:  # as the job script does
@@ -343,6 +343,7 @@ def switches(planned: Plan) -> str:
     """What the plan's engine does and how it splits, as settings with blanks between."""
     found = asdict(planned.engine)
     own = {key: found[key] for key in found if key not in ("name", "module", "fallback", "deepspeed")}
+    own["expandable_segments"] = "expandable_segments:True" in planned.job.env.get("PYTORCH_CUDA_ALLOC_CONF", "")
     return " ".join(f"{key}={json.dumps(value)}".replace('"', "") for key, value in own.items())
 
 

@@ -19,6 +19,7 @@ from hpc_llm.site.hardware import Hardware
 
 CPU = Hardware(cpus=8)
 V100 = Hardware("Tesla V100-SXM2-32GB", "sm_70", 32.0, 8, "nvidia", 40)
+H100 = Hardware("NVIDIA H100 80GB HBM3", "sm_90", 79.6, 2, "nvidia", 32)
 
 
 def refused(error: type[HpcLlmError], said: str, cluster: str | Cluster, method: str = "z3", **asked: Any) -> None:
@@ -671,3 +672,21 @@ def test_a_plan_with_origins_is_what_comes_out() -> None:
 def test_a_learning_rate_beyond_all_that_is_usual_is_told(rate: str, is_told: bool) -> None:
     made = planned("local", "ddp", set=(f"optimizer.lr={rate}",))
     assert any("the loss runs away" in one for one in made.notices) == is_told
+
+
+@pytest.mark.parametrize(
+    ("cluster", "hardware", "asked", "expected"),
+    [
+        ("local", V100, {}, "expandable_segments:True"),
+        ("local", H100, {"task": "infer"}, None),
+        ("local", V100, {"set": ("env.PYTORCH_CUDA_ALLOC_CONF=",)}, ""),
+        ("local", CPU, {}, None),
+        ("local", Hardware("AMD Instinct MI210", "gfx90a", 64.0, 4, "amd", 64), {}, None),
+        ("delta", None, {}, None),  # its profile says so
+    ],
+)
+def test_segments_grow_on_a_gpu_of_nvidia_that_was_found(
+    cluster: str, hardware: Hardware | None, asked: dict[str, Any], expected: str | None
+) -> None:
+    method = "bf16" if asked.get("task") else "z3"
+    assert planned(cluster, method, hardware=hardware, **asked).plan.job.env.get("PYTORCH_CUDA_ALLOC_CONF") == expected

@@ -24,7 +24,7 @@ from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engi
 from hpc_llm.planning.engines import Chosen, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, ESTIMATED_LETTERS, Experiment, Plan, PlanWithOrigins
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
-from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
+from hpc_llm.planning.gpu import actual_gpu, allocator_env, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
 from hpc_llm.planning.method import (
     LoraBlock,
@@ -150,7 +150,9 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(ask, partition_name, time_s, _job_name(task, model, method), draft),
+        job=_job(
+            ask, partition_name, time_s, _job_name(task, model, method), allocator_env(task.trains, cluster, gpu), draft
+        ),
         gpu=expected_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(
@@ -363,7 +365,14 @@ def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], dr
     return found
 
 
-def _job(ask: Ask, partition: str | None, time_s: int | None, default_name: str, draft: Draft) -> JobRequest:
+def _job(
+    ask: Ask,
+    partition: str | None,
+    time_s: int | None,
+    default_name: str,
+    env: tuple[dict[str, str], str],
+    draft: Draft,
+) -> JobRequest:
     said, cluster = ask.said, ask.cluster
     scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
     launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
@@ -381,7 +390,7 @@ def _job(ask: Ask, partition: str | None, time_s: int | None, default_name: str,
         cpus_per_task=cores,
         mem=mem,
         sbatch=dict(ask.options),
-        env=draft.put("env", {}, "not set"),
+        env=draft.put("env", *env),
         env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
     )
 

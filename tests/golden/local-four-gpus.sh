@@ -23,6 +23,7 @@ eval "$functions" && begin_run 1800
 use_python_of /opt/env/bin
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/local/torch_extensions
 export OMP_NUM_THREADS=4
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 need_packages torch transformers
 
 # launch: 4 ranks, 4 per node
