@@ -19,7 +19,6 @@ from hpc_llm.site.hardware import Hardware
 
 CPU = Hardware(cpus=8)
 V100 = Hardware("Tesla V100-SXM2-32GB", "sm_70", 32.0, 8, "nvidia", 40)
-H100 = Hardware("NVIDIA H100 80GB HBM3", "sm_90", 79.6, 2, "nvidia", 32)
 
 
 def refused(error: type[HpcLlmError], said: str, cluster: str | Cluster, method: str = "z3", **asked: Any) -> None:
