@@ -16,6 +16,7 @@ from hpc_llm.causes.program import NONE, OF_A_CHILD
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.causes.workload import SERVES, TRAINS
+from hpc_llm.diagnosis import after_end
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
@@ -148,7 +149,11 @@ def _concluded(source: str, logs: Sequence[LogFindings], verdict: Verdict, found
         ended = verdict.cause is NONE
         summary = f"{_silence(logs, found, ended)} {_complaint(overcome_in(logs))}".strip()
         return _without_root(source, verdict, found, logs, summary, ended)
-    return _of_its_program(explained(source, verdict, found), verdict, logs)
+    made = _of_its_program(explained(source, verdict, found), verdict, logs)
+    behind = after_end.told(made.cause.id, made.remedy, verdict.root, logs)
+    if behind is None:
+        return made
+    return replace(made, summary=f"{made.summary} {behind[0]}".strip(), remedy=behind[1], retry=False)
 
 
 def _of_its_program(made: Diagnosis, verdict: Verdict, logs: Sequence[LogFindings]) -> Diagnosis:
