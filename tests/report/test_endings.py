@@ -84,7 +84,7 @@ def test_the_list_names_cause_reason_and_the_first_thing_to_do(logs: Path, tmp_p
     assert command(["report", str(logs), "-o", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "results.md").read_text()
     listed = text.split("## Why runs did not complete")[1].split("##")[0].strip().splitlines()
-    assert len(listed) == 4
+    assert len(listed) == 3
     assert any(
         re.search(rf"TIMEOUT: run-stopped: {TITLES['walltime']}: .*To do: its steps say that", line) for line in listed
     )
