@@ -20,6 +20,7 @@ _HIDDEN = (
     r"\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff"
 )
 _HIDDEN_ONE = re.compile(f"[{_HIDDEN}]")
+_HALF = re.compile(r"[\ud800-\udfff]")
 _RETURN = re.compile(r"\r+\n?")
 _FORMULA = "[=+@\\-\t\r\uff1d\uff0b\uff0d\uff20]"
 # Programs that part cells at a semicolon or a tab look for a formula behind it, too.
@@ -44,6 +45,15 @@ def shown(text: str) -> str:
     if "\r" in text:
         text = _RETURN.sub("\n", text)
     return _HIDDEN_ONE.sub("", text)
+
+
+def whole_text(text: str) -> str:
+    r"""`text` with the sign for what cannot be read in place of each half of a character, which nothing can write.
+
+    >>> whole_text("a\udc80b") == "a\ufffdb"
+    True
+    """
+    return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
 def one_line(text: str) -> str:
