@@ -15,8 +15,7 @@ from hpc_llm.text import sources
 from hpc_llm.text.blocks import open_blocks
 
 _ERRORS = re.compile(
-    r"(?P<stem>.*?)(?:(?P<err>\.err)|\.e(?P<job>\d{1,18})|(?P<std>stderr)(?P<text>\.txt|\.log)?)(?P<packed>\.(?:gz|xz|zst|bz2))?",
-    re.DOTALL,
+    r"(?P<err>\.err|\.e(?P<job>\d{1,18})|(?P<std>stderr)(?P<text>\.txt|\.log)?)(?P<packed>\.(?:gz|xz|zst|bz2))?\Z"
 )
 _OF_THE_RUN = "job_id started_at gpu cluster model precision nodes gpus_per_node world_size sequence_length".split()
 """Facts that either file may state."""
@@ -38,10 +37,10 @@ def pairs(paths: Iterable[Path]) -> dict[str, str]:
 
 def _outputs(errors: str) -> Sequence[str]:
     """The names that the output beside such a file may have."""
-    said = _ERRORS.fullmatch(errors)
+    said = _ERRORS.search(errors)
     if said is None:
         return ()
-    stem, packed = said["stem"], said["packed"] or ""
+    stem, packed = errors[: said.start()], said["packed"] or ""
     if said["job"]:
         return (f"{stem}.o{said['job']}{packed}",)
     if said["std"]:
