@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -37,6 +38,13 @@ _SHORTEST_PART = 2
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
+_LONGEST_NUMBER = 60
+_ENDLESS = (
+    (re.compile(rf"(?<!\w)[-+]?[0-9][0-9_.]{{{_LONGEST_NUMBER},}}(?!\w)"), 30),
+    (re.compile(r"[\w+-]{256,}"), 100),
+    (re.compile(r"(?<=')[^'/\n]{400,}(?=')"), 100),
+)
+"""What is cut short, and how much of it is kept. No name of a file has more than 255 letters; paths stay whole."""
 _hide: list[Callable[[str], str]] = []
 """What takes the secrets out of a sentence; it lies above this module, so it is handed in."""
 
@@ -46,9 +54,22 @@ def hide_with(hide: Callable[[str], str]) -> None:
     _hide[:] = [hide]
 
 
+def _shortened(text: str) -> str:
+    """The sentence without most of what nobody reads to its end: numbers of hundreds of digits, words and quotations of pages.
+
+    >>> _shortened(f"steps is {'9' * 300}, it must be at most 7")[:70]
+    'steps is 999999999999999999999999999999…, it must be at most 7'
+    """
+    if len(text) <= _LONGEST_NUMBER:
+        return text
+    for pattern, kept in _ENDLESS:
+        text = pattern.sub(lambda said, kept=kept: f"{said[0][:kept]}…", text)  # type: ignore[misc]
+    return text
+
+
 def _hidden(text: str) -> str:
     """The sentence in one line, for it quotes names and words of others that would look like a line of ours."""
-    text = _hide[0](text) if _hide else text
+    text = _shortened(_hide[0](text) if _hide else text)
     return text if text.isprintable() else " ".join(text.splitlines())
 
 

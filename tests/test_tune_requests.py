@@ -9,7 +9,7 @@ from rendering import H100, planned
 from test_planning import CPU
 
 import hpc_llm
-from hpc_llm.api.searching import least_of, with_first_size
+from hpc_llm.api.searching import bounds, least_of, with_first_size
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.planning.micro_batches import plan_of_try, starting_at
 from hpc_llm.planning.parts import Training, Tuning
@@ -102,3 +102,10 @@ def test_what_a_search_cannot_do_is_refused_in_one_sentence(asked: dict[str, Any
 def test_the_example_is_planned() -> None:
     plans = [one.plan for one in hpc_llm.plan("examples/tune.yaml", cluster="local")]
     assert [(plan.task, plan.tuning.kept_global_batch) for plan in plans] == [("tune", 8)] * 3
+
+
+def test_what_a_search_may_cost_is_a_line() -> None:
+    plan = planned("local", "ddp", task="tune", model="tiny", gpus_per_node=0, set=["most_tries=7"]).plan
+    assert "at most 7 short trainings" in bounds(plan) and "05:50:00" in bounds(plan) and "\n" not in bounds(plan)
+    limited = planned("local", "ddp", task="tune", model="tiny", gpus_per_node=0, time="01:00:00").plan
+    assert "the job's time of 01:00:00 ends it" in bounds(limited) and "00:10:00" in bounds(limited)

@@ -19,6 +19,25 @@ def searches(plan: Plan) -> bool:
     return find(plan.task).search is not None
 
 
+def bounds(plan: Plan) -> str:
+    """How many trainings a search starts at most, and how long it may take, in a line."""
+    from hpc_llm.site.slurm_time import format_time
+
+    asked = plan.tuning
+    longest = asked.try_time_s * max(asked.confirm_steps, asked.steps) // asked.steps
+    whole = plan.job.time_s
+    ended = (
+        f"the job's time of {format_time(whole)} ends it"
+        if whole
+        else f"at most {format_time(asked.most_tries * longest)}"
+    )
+    return (
+        f"a search of at most {asked.most_tries} short trainings, up to the size that the GPU's memory does not hold: {ended}; one that hangs is "
+        f"ended after {format_time(asked.try_time_s)}, a longer one that confirms after {format_time(longest)} "
+        "(--set most_tries=N, try_time_s=SECONDS, --time)"
+    )
+
+
 def least_of(plan: Plan) -> Plan:
     """What a run needs at least: of a search its smallest micro batch, of all else the plan itself."""
     from hpc_llm.planning.micro_batches import starting_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,12 @@ SEARCHED_BETWEEN = 1 << 28
 _MOST = 1000
 """Signs that are kept; a log that holds more repeats itself."""
 _TAIL = 1 << 16
+_SAVED = re.compile(
+    rb"^[^\n]{0,160}\b(?i:(?:model|checkpoint|weights|adapter|safetensors|state)\b[^\n]{0,80}\b(?:saved|written|exported)|(?:saved|wrote|exported)\b[^\n]{0,80}"
+    rb"\b(?:model|checkpoint|weights|adapter|safetensors|state))\b[^\n]{0,160}",
+    re.MULTILINE,
+)
+"""A line by which a program says that its model lies on the disk."""
 _LOOKED_AT = 1 << 18
 """Of each block so much is searched for steps: a log that has them has them everywhere."""
 
@@ -65,6 +72,8 @@ class LogFindings:
     firm_at: int | None = None
     """The same of what no script prints by chance."""
     ended_line: tuple[int, str] | None = None
+    saved_line: tuple[int, str] | None = None
+    """The last line behind the steps that says that something was saved, where something was found behind the end."""
     has_steps: bool = False
     last_line: tuple[int, str] | None = None
     is_empty: bool = True
@@ -103,9 +112,19 @@ class LogFindings:
         if last is not None:
             self._finish(last)
         self._leave_out_earlier([(block.offset, block.text) for block in kept])
+        if self.ended_at is not None:
+            self._note_saved(kept)
         if self.found:
             self.workload = workload.of((first[:_LOOKED_AT], *(block.text for block in kept)), self.has_steps)
         return self
+
+    def _note_saved(self, blocks: Iterable[Block]) -> None:
+        """Keep the last line before what failed behind the end that says that something was saved."""
+        late = [one.position for one in self.found if one.is_root and one.position > (self.ended_at or 0)]
+        for block in blocks if late else ():
+            for said in _SAVED.finditer(block.text, 0, max(0, min(late) - block.offset)):
+                text = said[0].decode("utf-8", "replace").strip()
+                self.saved_line = (block.line_number(said.start()), text)
 
     def _leave_out_earlier(self, pieces: Sequence[attempts.Piece]) -> None:
         """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""

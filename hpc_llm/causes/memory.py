@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from hpc_llm.causes import accelerators
 from hpc_llm.causes.cause import STARTED, Cause, Role, Sign, sign
 from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.schedulers import by_signal, lsf, openmpi_signal, pbs_status
@@ -21,10 +22,10 @@ def _says(said: Words, **more: Any) -> Sign:
 
 
 _AMOUNTS = (
-    rf"(?:[^\n]{{0,40}}?GPU (?P<gpu>\d+))?"
+    rf"(?:[^\n]{{0,40}}?[GN]PU (?P<gpu>\d+))?"
     rf"(?:[^\n]{{0,40}}?total capac(?:i?ty) of (?P<capacity>{SIZE}) of which (?P<free>{SIZE}) is free"
     rf"|; (?P<capacity_old>{SIZE}) total capacity; (?P<allocated_old>{SIZE}) already allocated"
-    rf"; (?P<free_old>{SIZE}) free; (?:(?P<allowed_old>{SIZE}) allowed; )?(?P<reserved_total>{SIZE}) reserved)?"
+    rf"(?:; {SIZE} current active)?; (?P<free_old>{SIZE}) free; (?:(?P<allowed_old>{SIZE}) allowed; )?(?P<reserved_total>{SIZE}) reserved)?"
     rf"(?:\. (?P<allowed>{SIZE}) allowed;)?"
     rf"(?:[^\n]{{0,20}}?(?P<held>(?:(?:Including non-PyTorch memory, this process|Process \d+) has {SIZE} memory in use\. ?){{1,32}}))?"
     rf"(?:[^\n]{{0,200}}?(?P<allocated>{SIZE}) is allocated by PyTorch)?"
@@ -133,13 +134,11 @@ DEVICE_OOM = Cause(
             confidence=0.85,
         ),
         sign(
-            ("from device:", "RESOURCE_EXHAUSTED: ", "OOM when allocating tensor"),
-            r"failed to allocate (?P<asked>[\d.]+[KMGT]i?B?) \(\d+ bytes\) from device|RESOURCE_EXHAUSTED: Out of memory"
-            r"|RESOURCE_EXHAUSTED: [^\n]{0,120}\bRan out of memory in memory space hbm\b"
-            r"|RESOURCE_EXHAUSTED: Attempting to (?:allocate|reserve) [\d.]{1,12}[KMGT]i?B?\b[^\n]{0,160}HBM\d"
-            r"|OOM when allocating tensor",
+            ("from device:", "OOM when allocating tensor"),
+            r"failed to allocate (?P<asked>[\d.]+[KMGT]i?B?) \(\d+ bytes\) from device|OOM when allocating tensor",
             confidence=0.9,
         ),
+        *accelerators.SIGNS,
     ),
 )
 

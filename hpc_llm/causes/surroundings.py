@@ -165,7 +165,11 @@ NODE_LIMITS = Cause(
         ("segfault", "bus_error", "collective_timeout", "unreachable", "cancelled", "package_missing", "packages_apart")
     ),
     signs=(
-        sign("can't start new thread", r"\b(?:RuntimeError|error): can't start new thread", confidence=0.9),
+        sign(
+            "can't start new thread",
+            r"\b(?:RuntimeError|error): can't start new thread(?! at interpreter shutdown)",
+            confidence=0.9,
+        ),
         sign(
             ("pthread_create failed", "pthread_create() failed"),
             r"pthread_create(?:\(\))? failed[^\n]{0,80}(?:Resource temporarily unavailable|EAGAIN)",

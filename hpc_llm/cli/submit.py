@@ -68,6 +68,7 @@ def submit(
     finally:  # what a scheduler has is named, whatever becomes of the rest
         if not as_json:
             _print_runs(runs, found)
+            _tell_searches(found)
         elif len(runs) < sum(len(batch.planned) for batch in found):
             print_json({"runs": [_document(run, None) for run in runs]})
     statuses = _waited(runs, quiet=as_json) if wait else None
@@ -92,6 +93,15 @@ def _print_runs(runs: list[RunPaths], batches: list[Batch]) -> None:
     names = [f"  {one.study.name}" if one.study else "" for batch in batches for one in batch.planned]
     for run, name in zip(runs, names, strict=False):
         typer.echo(f"{run.run_id}  {_job_id(run)}{one_line(name)}")
+
+
+def _tell_searches(batches: list[Batch]) -> None:
+    """What searches may cost: a line for those that may cost the same."""
+    from hpc_llm.api.searching import bounds, searches
+
+    plans = [one.plan for batch in batches for one in batch.planned]
+    for line in dict.fromkeys(bounds(plan) for plan in plans if searches(plan)):
+        note(line)
 
 
 def _previews(batch: Batch, logs: Path) -> list[dict[str, Any]]:

@@ -116,6 +116,28 @@ def who_else() -> list[str]:
     ]
 
 
+_WORDS = {
+    "NPU": {
+        "`nvidia-smi` or `rocm-smi`": "`npu-smi info`",
+        "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_NPU_ALLOC_CONF",
+        "torch.cuda.": "torch.npu.",
+    },
+    "XPU": {
+        "`nvidia-smi` or `rocm-smi`": "`xpu-smi`",
+        "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_ALLOC_CONF",
+        "torch.cuda.": "torch.xpu.",
+    },
+}
+"""What the tools and settings of NVIDIA's and AMD's GPUs are called elsewhere."""
+
+
+def in_words_of_vendor(line: str, vendor: str | None) -> str:
+    """The line with the vendor's own tools and settings."""
+    for word, other in _WORDS.get(vendor or "", {}).items():
+        line = line.replace(word, other)
+    return line
+
+
 def elsewhere(facts: Mapping[str, Any]) -> list[str]:
     """What the amounts say of a run of which no plan is known; nothing where they say nothing of their own."""
     refused = is_refused(facts)

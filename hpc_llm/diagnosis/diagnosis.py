@@ -16,6 +16,7 @@ from hpc_llm.causes.program import NONE, OF_A_CHILD
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.causes.workload import SERVES, TRAINS
+from hpc_llm.diagnosis import after_end
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
@@ -39,7 +40,7 @@ _LIMIT_REACHED = (
     "The job reached the limit of its memory at some time, which by itself ends nothing: what ended it is not said."
 )
 _OF_AN_ENGINE = "The GPU's memory ran out: the model's weights and the cache of what it has read do not fit into the part that the program may use."
-_OF_SOMETHING = "The GPU's memory ran out: what the program keeps there does not fit."
+_OF_SOMETHING = "The memory of the GPU or accelerator ran out: what the program keeps there does not fit."
 _HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
 _NOT_FULL = (
     "The GPU's memory was asked for and refused, though by these figures clearly more of it was free: the model does not fill it, and "
@@ -148,18 +149,23 @@ def _concluded(source: str, logs: Sequence[LogFindings], verdict: Verdict, found
         ended = verdict.cause is NONE
         summary = f"{_silence(logs, found, ended)} {_complaint(overcome_in(logs))}".strip()
         return _without_root(source, verdict, found, logs, summary, ended)
-    return _of_its_program(explained(source, verdict, found), logs)
+    made = _of_its_program(explained(source, verdict, found), verdict, logs)
+    behind = after_end.told(made.cause.id, made.remedy, verdict.root, logs)
+    if behind is None:
+        return made
+    return replace(made, summary=f"{made.summary} {behind[0]}".strip(), remedy=behind[1], retry=False)
 
 
-def _of_its_program(made: Diagnosis, logs: Sequence[LogFindings]) -> Diagnosis:
+def _of_its_program(made: Diagnosis, verdict: Verdict, logs: Sequence[LogFindings]) -> Diagnosis:
     """With advice and words that are right for what the program does, as far as its log says."""
     if not logs:
         return made
     does = {log.workload for log in logs if log.workload}
     workload = next(iter(does)) if len(does) == 1 else None
     meaning = made.meaning
-    if meaning == DEVICE_OOM.meaning and workload != TRAINS:
-        meaning = _OF_AN_ENGINE if workload == SERVES else _OF_SOMETHING
+    has_own_words = verdict.root is not None and verdict.root.sign.remedy is not None
+    if meaning == DEVICE_OOM.meaning and (has_own_words or workload != TRAINS):
+        meaning = _OF_AN_ENGINE if workload == SERVES and not has_own_words else _OF_SOMETHING
     return replace(made, meaning=meaning, remedy=fit_for(made.cause.id, made.remedy, workload))
 
 

@@ -15,6 +15,7 @@ from hpc_llm.diagnosis.case import Case, takes_options
 from hpc_llm.diagnosis.device_memory import (
     against_pieces,
     elsewhere,
+    in_words_of_vendor,
     is_filled_by_others,
     is_in_pieces,
     is_refused,
@@ -222,7 +223,7 @@ BY_PLAN: dict[str, Callable[[Case], list[str]]] = {
 
 def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
     """What the amounts say first, then what helps in general, unless others filled the GPU."""
-    lines = elsewhere(facts)
+    lines = [in_words_of_vendor(line, facts.get("vendor")) for line in elsewhere(facts)]
     if is_refused(facts):
         return lines
     if facts.get("phase") == "evaluation" and not (lines and is_filled_by_others(facts)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpc_llm.errors import RequestError, pass_over
@@ -20,6 +20,7 @@ from hpc_llm.runs.ownership import doubt, other_owner, say_whose
 from hpc_llm.runs.records import Records
 from hpc_llm.text.json_text import DamagedRecordError
 from hpc_llm.text.secrecy import without_secrets
+from hpc_llm.text.shown import whole_text
 
 SCHEMA = 1
 """Of what is sent; a higher one sends runs anew that an earlier version of hpc-llm has sent."""
@@ -51,15 +52,24 @@ class FinishedRun:
 
     @property
     def run_id(self) -> str:
-        return self.paths.run_id
+        return whole_text(self.paths.run_id)
 
     def history(self) -> Iterator[Point]:
         """Its figures by rising step."""
-        return history(self.paths)
+        return (replace(point, figures=_writable(point.figures)) for point in history(self.paths))
 
     def flat_config(self) -> dict[str, Any]:
         """The plan with the names of nested fields joined by dots; lists as JSON, without what is not set."""
         return dict(_flat(self.config, ""))
+
+
+def _writable(value: Any) -> Any:
+    """The same with texts that can be written: a record may hold halves of a character, which no tracker takes."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, Mapping):
+        return {whole_text(name): _writable(one) for name, one in value.items()}
+    return [_writable(one) for one in value] if isinstance(value, list) else value
 
 
 def _flat(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
@@ -137,11 +147,11 @@ def _finished(found: Look) -> FinishedRun:
     assert outcome is not None
     study = StudyRun.of_record(records.experiment.get("study"))
     began, ended = _times(records)
-    config, summary = without_secrets(_config(records, study)), without_secrets(_summary(found))
+    config, summary = (_writable(without_secrets(one)) for one in (_config(records, study), _summary(found)))
     return FinishedRun(
         paths=found.run,
         key=_key(records),
-        study=study.study if study is not None else None,
+        study=whole_text(study.study) if study is not None else None,
         outcome=outcome,
         started_at=began,
         ended_at=ended,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, notice
 from hpc_llm.exporting.finished import FinishedRun
 from hpc_llm.exporting.tracker import REPLACED, UNCHANGED, WRITTEN, Sent
 from hpc_llm.records.files import make_own_folder, read_json, write_json
@@ -27,6 +28,30 @@ def room_in(folder: Path) -> Iterator[Path]:
         yield room
     finally:
         shutil.rmtree(room, ignore_errors=True)
+
+
+@contextmanager
+def one_at_a_time(folder: Path | None) -> Iterator[bool]:
+    """Lets one export after another write in the folder; yields whether it is alone there, which some file systems cannot tell."""
+    handle = None
+    try:
+        if folder is not None:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        yield handle is not None and _wait_for(handle, folder)
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _wait_for(handle: int, folder: Path | None) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        notice(f"{folder}: another export writes there, this one goes on when it is done")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
 
 
 def is_there(run: FinishedRun, place: Path, project: str) -> bool:

@@ -10,15 +10,18 @@ import logging
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from hpc_llm.errors import HpcLlmError, RequestError
 from hpc_llm.exporting.finished import FinishedRun
-from hpc_llm.exporting.folders import sent
+from hpc_llm.exporting.folders import one_at_a_time, sent
 from hpc_llm.exporting.history import is_figure
 from hpc_llm.exporting.tracker import REPLACED, WRITTEN, Send, Sent, Target, Tracker
 from hpc_llm.outside import reason_of
@@ -29,7 +32,9 @@ from hpc_llm.text.secrecy import redacted
 
 _DATABASE = "mlflow.db"
 _ARTIFACTS = "mlflow-artifacts"
-_KEY, _DIGEST = "hpc_llm.id", "hpc_llm.digest"
+_KEY, _DIGEST, _BEGAN = "hpc_llm.id", "hpc_llm.digest", "hpc_llm.export_began"
+_LONGEST_CALL_S = 600
+"""So long a call may take to write one run."""
 _METRICS_AT_ONCE, _PARAMETERS_AT_ONCE = 1000, 100
 """The most that MLflow takes in one call."""
 _LONGEST_NAME, _LONGEST_VALUE = 250, 500
@@ -73,10 +78,19 @@ def connect(target: Target) -> Iterator[Send]:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # by default it tries for minutes
     from mlflow import MlflowClient
 
-    with _quietly(), _explained(uri):
+    with _quietly(), _explained(uri), one_at_a_time(_folder(uri)) as is_alone:
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         client.search_experiments(max_results=1)  # whether anybody answers, before anything is written
-        yield partial(_send, client, target, uri)
+        yield partial(_send, client, target, uri, is_alone)
+
+
+def _folder(uri: str) -> Path | None:
+    """Where a store of this machine lies, whose database is made by who comes first; None where a server keeps it."""
+    scheme, _, rest = uri.partition("://")
+    if scheme not in ("file", "sqlite") or not rest.startswith("/"):
+        return None
+    path = Path(unquote(rest)) if scheme == "file" else Path(rest[1:]).absolute().parent
+    return next((one for one in (path, *path.parents) if one.is_dir()), None)
 
 
 @contextmanager
@@ -104,17 +118,35 @@ def _explained(uri: str) -> Iterator[None]:
         raise HpcLlmError(f"MLflow's store {redacted(uri)} cannot be used: {reason_of(error)}.") from error
 
 
-def _send(client: Any, target: Target, uri: str, run: FinishedRun) -> Sent:
+def _send(client: Any, target: Target, uri: str, is_alone: bool, run: FinishedRun) -> Sent:
     experiment = _experiment(client, target, target.project_of(run))
-    earlier = _earlier(client, run.key)
+    earlier = [one for one in _earlier(client, run.key) if is_alone or not _is_being_written(one)]
     for one in earlier:
-        if one.data.tags.get(_DIGEST) == run.digest and one.info.experiment_id == experiment:
+        if _is_same(one, run, experiment):
             _delete(client, [other for other in earlier if other is not one])
             return sent(run, _place(uri, one.info.run_id))
     made = _create(client, experiment, run)
     was_whole = any(_DIGEST in one.data.tags for one in earlier)
     _delete(client, earlier)
-    return sent(run, _place(uri, made), REPLACED if was_whole else WRITTEN)
+    return sent(run, _place(uri, _kept(client, experiment, run, made)), REPLACED if was_whole else WRITTEN)
+
+
+def _is_same(one: Any, run: FinishedRun, experiment: str) -> bool:
+    return bool(one.data.tags.get(_DIGEST) == run.digest and one.info.experiment_id == experiment)
+
+
+def _is_being_written(one: Any) -> bool:
+    """Whether another call may be writing it: what an interrupted one has left is older."""
+    began = one.data.tags.get(_BEGAN, "")
+    return _DIGEST not in one.data.tags and began.isdigit() and time.time() - int(began) < _LONGEST_CALL_S
+
+
+def _kept(client: Any, experiment: str, run: FinishedRun, made: str) -> str:
+    """The one that stays of those that several calls wrote at once: the same for each of them."""
+    same = [one for one in _earlier(client, run.key) if _is_same(one, run, experiment)]
+    kept = min((one.info.run_id for one in same), default=made)
+    _delete(client, [one for one in same if one.info.run_id != kept])
+    return str(kept)
 
 
 def _place(uri: str, run_id: str) -> str:
@@ -126,7 +158,12 @@ def _experiment(client: Any, target: Target, name: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         where = None if target.uri else (target.folder / _ARTIFACTS).absolute().as_uri()
-        return str(client.create_experiment(name, artifact_location=where))
+        try:
+            return str(client.create_experiment(name, artifact_location=where))
+        except Exception:  # another call may have made it since: then it is there
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
     if found.lifecycle_stage != "active":
         raise RequestError(
             f"the experiment {name} of this MLflow was deleted: restore it there, or name another with --project NAME."
@@ -157,6 +194,7 @@ def _delete(client: Any, runs: Sequence[Any]) -> None:
 def _create(client: Any, experiment: str, run: FinishedRun) -> str:
     """A new run with all that there is; none where that did not come to its end."""
     tags = {_KEY: run.key, "mlflow.runName": run.run_id, "mlflow.source.name": "hpc-llm", **_texts(run)}
+    tags[_BEGAN] = str(int(time.time()))
     began = int(run.started_at * 1000)
     made = client.create_run(experiment, start_time=began, tags=tags, run_name=run.run_id).info.run_id
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpc_llm.causes.catalogue import all_causes
+from hpc_llm.parsing import streams
 from hpc_llm.parsing.inputs import STDIN
 from hpc_llm.parsing.joining import join, leave_out
 from hpc_llm.parsing.read import Reading, read_inputs
@@ -87,8 +88,16 @@ def read_all(
 ) -> Iterator[tuple[list[Reading], int]]:
     """What was read since the last item, in the order of the inputs, and the number of bytes that it took.
 
-    `sampled` keeps some steps of each log's runs.
+    `sampled` keeps some steps of each log's runs. The output and the errors of one job are one where their names say so.
     """
+    read = _read_each(paths, verbose=verbose, jobs=jobs, sampled=sampled)
+    errors = streams.pairs(paths)
+    return streams.together(read, errors) if errors else read
+
+
+def _read_each(
+    paths: Sequence[Path], *, verbose: bool, jobs: int | None, sampled: bool
+) -> Iterator[tuple[list[Reading], int]]:
     sizes = [size_of(path) for path in paths]
     count = jobs if jobs is not None else processes()
     if count < 2 or not _is_worthwhile(sum(sizes)):

@@ -16,6 +16,8 @@ from enum import Enum
 from itertools import repeat
 from operator import mul
 
+from hpc_llm.parsing import commas
+
 Value = int | float | str | bool
 Convert = Callable[[bytes], Value | None]
 Decode = Callable[["re.Match[bytes]"], "Mapping[str, Value] | None"]
@@ -59,9 +61,6 @@ WHOLE_NUMBERS = frozenset(
     tokens_per_step num_examples steps_per_epoch resumed_at data_parallel_ranks tensor_parallel
     nan_in_line measured_steps launched_ranks""".split()
 )
-LOSS_UNREAD = "loss_unread"
-"""Under this name a step line says that its loss is printed and is no number to us, for a decimal comma."""
-
 UNITS: Mapping[str, tuple[str, int, int]] = {
     "_gib": ("_bytes", 2**30, 0),
     "_mib": ("_bytes", 2**20, 0),
@@ -76,13 +75,6 @@ of ten, which is applied to the printed digits so that 6703.7 ms is 6.7037 s."""
 
 SMALL = frozenset(("loss", "eval_loss", "grad_norm", "learning_rate", "mfu"))
 """Columns whose numbers have decimals, and hardly ever thousands."""
-_COMMA_IN_NUMBER = re.compile(rb"(?<![\w.,])[-+]?\d[\d.]*,[\d.,]*\d")
-
-_DECIMAL_COMMA = re.compile(rb"(?<![\w.,\[(])[-+]?\d{1,20},(?:\d{1,2}|\d{4,20})(?![\d.,)\]])")
-"""A comma that parts no thousands; in brackets it may part the members of a list."""
-_COUNTS = frozenset(("step", "order", "total_steps"))
-"""What is printed without decimals and without thousands."""
-
 LEFT_EMPTY = "left_empty"
 """Under this name `LineFormat.finish` says which figures it did not take, and why."""
 
@@ -341,12 +333,12 @@ class Rule:
         ]
         found = {name: value for name, convert, text in given if (value := convert(text)) is not None}
         is_unread = any(name == "loss" and b"," in text and name not in found for name, _, text in given)
-        return {**found, LOSS_UNREAD: 1} if is_unread else found
+        return {**found, commas.LOSS_UNREAD: 1} if is_unread else found
 
     def leaves_commas(self, match: re.Match[bytes]) -> bool:
         """Whether the line has a number that is none to us for its comma."""
         if self.decode is not None:
-            return any(number(text) is None for text in _COMMA_IN_NUMBER.findall(match[0]))
+            return any(number(text) is None for text in commas.IN_A_NUMBER.findall(match[0]))
         pairs = zip(self.columns, match.groups(), strict=True)
         return any(text is not None and b"," in text and convert(text) is None for (_, convert), text in pairs)
 
@@ -356,11 +348,7 @@ class Rule:
             found = self.decode(match)
         except (ValueError, OverflowError, RecursionError):  # digits without end, nesting without end
             return None
-        if (
-            found and b"," in match[0] and _DECIMAL_COMMA.search(match[0])
-        ):  # which of them had one nobody knows any more
-            unread = {LOSS_UNREAD: 1} if {"loss", LOSS_UNREAD} & found.keys() else {}
-            found = {name: value for name, value in found.items() if name in _COUNTS} | unread
+        found = found and commas.certain(found, match[0])
         return found and {name: value for name, value in found.items() if _is_sane(value)}
 
 

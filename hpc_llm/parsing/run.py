@@ -18,13 +18,14 @@ from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.bars import Bars
 from hpc_llm.parsing.clock import Clock, ClockReading
+from hpc_llm.parsing.commas import LOSS_UNREAD
 from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
 from hpc_llm.parsing.gaps import Gaps
 from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.opening import Line, Opening
 from hpc_llm.parsing.rows import STEP_COLUMNS
-from hpc_llm.parsing.rules import BEGINS, LOSS_UNREAD, Value, keep_larger
+from hpc_llm.parsing.rules import BEGINS, Value, keep_larger
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.tail import Tail
 from hpc_llm.parsing.work import Work, state_of

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpc_llm.causes.program import NONE
+from hpc_llm.causes.search import Found
 from hpc_llm.parsing.completing import tokens_per_step
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
@@ -207,7 +208,7 @@ def _judge(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value]) ->
         )
     elif verdict.outcome is Outcome.UNKNOWN:
         columns["outcome_reason"] = _where_it_stops(run, values)
-    elif verdict.root is not None and verdict.root.sign.ends_job and run.ended:
+    elif verdict.root is not None and run.ended and (verdict.root.sign.ends_job or _is_behind_end(verdict.root, run)):
         columns["outcome_reason"] = f"training had ended before: {verdict.reason}"
     elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):
         columns["outcome_reason"] = f"training had ended before: {aftermath}"
@@ -215,6 +216,12 @@ def _judge(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value]) ->
         columns["outcome_reason"] = verdict.reason or _planned_stop(run)
     if columns["outcome"] == Outcome.INVALID.value:
         columns["invalid_reason"] = run.not_finite_reason or verdict.reason
+
+
+def _is_behind_end(root: Found, run: LogRun) -> bool:
+    """Whether what failed stands behind the line with which training came to its end."""
+    end = run.tail.ended_at
+    return root.is_root and end is not None and root.position > end
 
 
 def _where_it_stops(run: LogRun, values: Mapping[str, Value]) -> str:

@@ -184,7 +184,7 @@ def _figures(values: list[float], metric: Metric) -> dict[str, Any]:
     if metric.of_repeats == "max":
         return {metric.name: max(values, default=None)}
     found = estimate(values)
-    return {metric.name: found.mean, metric.interval: found.half_width}
+    return {metric.name: found.mean, metric.interval: found.half_width, metric.ends: found.ends}
 
 
 def best(section: Table) -> dict[str, set[int]]:

@@ -53,12 +53,13 @@ def rates(section: Section) -> Figure | None:
     records, cells = [], []
     for index, row in rows.items():
         value, half = cast(float, figure(row[TOKENS_PER_GPU.name])), figure(row[TOKENS_PER_GPU.interval])
-        low, high = (None, None) if half is None else (max(value - half, 0.0), value + half)
+        ends = row.get(TOKENS_PER_GPU.ends)
+        low, high = ends or ((None, None) if half is None else (max(value - half, 0.0), value + half))
         ranks = count(row["world_size"])
         name = f"{method(row)} ×{ranks}" if ranks else method(row)
         runs = count(row["runs"])
         records.append(point_of(index, row) | {"x": value, "low": low, "high": high, "name": name, "runs": runs})
-        shown = TOKENS_PER_GPU.text_with_interval(value, half)
+        shown = TOKENS_PER_GPU.text_with_interval(value, half, ends)
         cells.append([panel_of(row), gpus(row), method(row), shown, str(runs)])
     if len(records) < 2:
         return None
@@ -67,7 +68,7 @@ def rates(section: Section) -> Figure | None:
     caption = (
         f"Highest: {fastest['name']} on {fastest['panel']}, {TOKENS_PER_GPU.text(fastest['x'])} tokens/s/GPU. "
         f"Lowest: {slowest['name']} on {slowest['panel']}, {TOKENS_PER_GPU.text(slowest['x'])}. "
-        "×N is the number of ranks; lines are 95 % confidence intervals of repeated runs."
+        "×N is the number of ranks; lines are 95 % confidence intervals of repeated runs, of two both values."
     )
     is_log = is_wide([r["x"] for r in records])
     return Figure(

@@ -60,13 +60,15 @@ def reading_metrics(table: Table) -> list[Metric]:
 
 
 def reading_table(section: Section, metrics: list[Metric]) -> Table:
-    """The texts of one section's table, units in the headers, repeats as `mean ± half width`; `#` numbers the rows."""
+    """The texts of one section's table, units in the headers, repeats as `mean ± half width`, two of them as `mean (low to high)`; `#` numbers the rows."""
     names = identity_columns(section)
     rows: dict[int, Cells] = {}
     for number, (index, row) in enumerate(section.rows.items(), 1):
         known = identity(row)
         cells = {"#": str(number)} | {name: known[name] for name in names} | {"Outcome": outcome(row)}
-        figures = {m.header: m.text_with_interval(figure(row[m.name]), interval(row, m)) for m in metrics}
+        figures = {
+            m.header: m.text_with_interval(figure(row[m.name]), interval(row, m), row.get(m.ends)) for m in metrics
+        }
         rows[index] = cells | figures
     columns = ["#", *names, "Outcome", *(m.header for m in metrics)]
     return Table(columns, rows)

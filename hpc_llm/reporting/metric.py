@@ -36,6 +36,11 @@ class Metric:
         """The column that holds half the width of its confidence interval."""
         return f"{self.name}_ci95"
 
+    @property
+    def ends(self) -> str:
+        """The cell that holds the values of two repeats, which are shown in place of an interval."""
+        return f"{self.name}_ends"
+
     def shown(self, value: float | None) -> float | None:
         """`value` in the unit of the table."""
         return None if value is None or not math.isfinite(value) else value / self.shown_as
@@ -55,13 +60,19 @@ class Metric:
             return 0
         return max(0, self.digits - 1 - math.floor(math.log10(abs(shown))))
 
-    def text_with_interval(self, value: float | None, half_width: float | None) -> str:
-        """`123.4 ± 5.6`, both to the same place."""
-        text = self.text(value)
+    def spread(self, value: float | None, half_width: float | None, ends: tuple[float, float] | None = None) -> str:
+        """`± 5.6`, to the place of the value; of two repeats both values."""
         width, shown = self.shown(half_width), self.shown(value)
-        if not text or width is None or shown is None:
-            return text
-        return f"{text} ± {width:,.{self.decimals(shown)}f}"
+        if ends is not None:
+            return f"({self.text(ends[0])} to {self.text(ends[1])})"
+        return "" if width is None or shown is None else f"± {width:,.{self.decimals(shown)}f}"
+
+    def text_with_interval(
+        self, value: float | None, half_width: float | None, ends: tuple[float, float] | None = None
+    ) -> str:
+        """`123.4 ± 5.6`, or of two repeats `123.4 (120.1 to 126.7)`."""
+        text = self.text(value)
+        return f"{text} {self.spread(value, half_width, ends)}".rstrip() if text else ""
 
 
 TOKENS = Metric(

@@ -111,7 +111,9 @@ def _highlights(report: Report) -> list[dict[str, str]]:
     for section in report.sections:
         top = None if section.is_mixed else best_rate(section)
         if top is not None:
-            value = METRICS[0].text_with_interval(figure(top[METRICS[0].name]), interval(top, METRICS[0]))
+            value = METRICS[0].text_with_interval(
+                figure(top[METRICS[0].name]), interval(top, METRICS[0]), top.get(METRICS[0].ends)
+            )
             who = f"{method(top)} on {text(top['cluster']) or 'an unknown cluster'}, {gpus(top)}"
             found.append({"id": section.id, "section": section.title, "value": value, "who": who})
     return found
@@ -189,12 +191,10 @@ def _verdict(change: Change | None) -> str:
 
 def _cell(row: Cells, metric: Metric, is_best: bool, change: Change | None) -> dict[str, Any]:
     value, half = figure(row[metric.name]), interval(row, metric)
-    shown, width = metric.shown(value), metric.shown(half)
-    spread = "" if width is None or shown is None else f"± {width:,.{metric.decimals(shown)}f}"
     ratio = change.ratios.get(metric.name) if change else None
     return {
         "text": metric.text(value),
-        "spread": spread,
+        "spread": metric.spread(value, half, row.get(metric.ends)),
         "ratio": "" if ratio is None else f"{ratio:.3f}",
         "value": value,
         "best": is_best,

@@ -33,6 +33,8 @@ def _row(one: Held) -> Cells:
     cells, unit = one.cells, one.reference.unit
     factor = units_of(one.result)[unit]
     spread = "" if one.half_width is None else f" ± {_number(one.half_width / factor)}"
+    if one.ends is not None:
+        spread = f" ({' to '.join(_number(end / factor) for end in one.ends)})"
     measured = "" if one.measured is None else f"{_number(one.measured / factor)}{spread} {unit}"
     published = f"{_number(one.reference.value)} {unit}, {one.reference.hardware}"
     ratio = "" if one.ratio is None else f"{one.ratio:.3f}"

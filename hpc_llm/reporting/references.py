@@ -18,7 +18,7 @@ from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import figure, text
 from hpc_llm.reporting.files import gpus
 from hpc_llm.reporting.metric import METRICS
-from hpc_llm.reporting.statistics import estimate
+from hpc_llm.reporting.statistics import Estimate, estimate
 from hpc_llm.reporting.table import Cells, Table, number_of
 
 COLUMNS = (
@@ -45,6 +45,8 @@ class Held:
     """The number of that row in the comparison; None where it has none."""
     measured: float | None
     half_width: float | None
+    ends: tuple[float, float] | None
+    """Both values where there are two repeats."""
     runs: int
     weights: str | None = None
     """What the runs began with, as their plans say it."""
@@ -164,29 +166,27 @@ def _held(
             places.setdefault(key, place)
     for place in places.values():
         for result, reference in place.reference.items():
-            measured, half_width = _measured([table[i].get(result) for i in members], result, row)
+            found = _measured([table[i].get(result) for i in members], result, row)
             yield Held(
                 place=place,
                 result=result,
                 reference=reference,
                 row=row,
                 index=index,
-                measured=measured,
-                half_width=half_width,
+                measured=found.mean,
+                half_width=found.half_width,
+                ends=found.ends,
                 runs=len(members),
                 weights=runs[members[0]].plan.get("weights"),
             )
 
 
-def _measured(values: Sequence[Any], result: str, row: Cells) -> tuple[float | None, float | None]:
-    """Mean and half width of the completed runs, the largest of what is a peak."""
+def _measured(values: Sequence[Any], result: str, row: Cells) -> Estimate:
+    """Of the completed runs, the largest of what is a peak."""
     known = [value for value in map(number_of, values) if value is not None]
     if row["outcome"] != Outcome.COMPLETED.value or not known:
-        return None, None
-    if result in _LARGEST:
-        return max(known), None
-    found = estimate(known)
-    return found.mean, found.half_width
+        return Estimate(None, None, 0)
+    return Estimate(max(known), None, len(known)) if result in _LARGEST else estimate(known)
 
 
 def _words(name: str) -> tuple[str, ...]:

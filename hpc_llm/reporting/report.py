@@ -114,7 +114,7 @@ def reading_notes() -> list[str]:
         "when cluster or GPU, model, method, ranks and batch shape are known and everything that they say of their settings "
         "agrees, the number of steps included; what they do not say, as their data or learning rate, may differ. "
         f"n is their number, ± half the width of the {CONFIDENCE_PERCENT} % confidence interval of the mean (Student's t). "
-        "One run has none.",
+        "Of two runs both values stand in brackets instead, and one run has neither.",
         "A method with settings in brackets or below its name differs in these from most runs of that method on that cluster; a "
         "learning rate or data so told may differ from other rows of the table alone, or be told in all of them. Tries of a search for "
         "the micro batch, of few steps each, have tables of their own.",

@@ -27,6 +27,8 @@ class Estimate:
     mean: float | None
     half_width: float | None
     n: int
+    ends: tuple[float, float] | None = None
+    """Both values where there are two: of so few an interval of Student's t is many times as wide as they are apart, and tells nobody anything."""
 
 
 def student_t95(degrees_of_freedom: int) -> float:
@@ -54,5 +56,6 @@ def estimate(values: Sequence[float | None]) -> Estimate:
     center = metrics.mean(known)
     if center is None or len(known) < 2:
         return Estimate(center, None, len(known))
+    ends = (min(known), max(known)) if len(known) == 2 else None
     variance = math.fsum((v - center) ** 2 for v in known) / (len(known) - 1)
-    return Estimate(center, student_t95(len(known) - 1) * math.sqrt(variance / len(known)), len(known))
+    return Estimate(center, student_t95(len(known) - 1) * math.sqrt(variance / len(known)), len(known), ends)

@@ -38,7 +38,7 @@ DEVICE_HANDLE = Words(
 )
 """The library did not start: memory that ran out is one reason of several, so this alone does not say so."""
 DEVICE_DRIVER = Words(
-    r"(?:CUDA|HIP) error: out of memory|(?<!Search for `)(?:hipErrorOutOfMemory|cudaErrorMemoryAllocation)"
+    r"(?:CUDA|HIP) (?:driver )?error: out of memory|(?<!Search for `)(?:hipErrorOutOfMemory|cudaErrorMemoryAllocation)"
     r"|CUDA_ERROR_OUT_OF_MEMORY",
     (" error: out of memory", "rrorOutOfMemory", "rrorMemoryAllocation", "_ERROR_OUT_OF_MEMORY"),
 )

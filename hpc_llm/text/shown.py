@@ -23,6 +23,7 @@ _HIDDEN = (
 )
 _HIDDEN_ONE = late_pattern(f"[{_HIDDEN}]")
 _RETURN = late_pattern(r"\r+\n?")
+_HALF = late_pattern(r"[\ud800-\udfff]")
 _FORMULA = "[=+@\\-\t\r\uff1d\uff0b\uff0d\uff20]"
 # Programs that part cells at a semicolon or a tab look for a formula behind it, too.
 _CELL = r"(?:(?<![\s\S])|(?<=[;\"\t\r\n]))( *)"
@@ -46,6 +47,15 @@ def shown(text: str) -> str:
     if "\r" in text:
         text = _RETURN.sub("\n", text)
     return _HIDDEN_ONE.sub("", text)
+
+
+def whole_text(text: str) -> str:
+    r"""`text` with the sign for what cannot be read in place of each half of a character, which nothing can write.
+
+    >>> whole_text("a\udc80b") == "a\ufffdb"
+    True
+    """
+    return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
 def one_line(text: str) -> str:

@@ -217,6 +217,23 @@ def test_an_engine_within_training_is_training(frame: str) -> None:
     assert "gradient accumulation" in said(text).remedy
 
 
+@pytest.mark.parametrize(
+    ("text", "advised", "never"),
+    [
+        ("CUDA Error: out of memory at /src/csrc/cumem_allocator.cpp:62\n", "gpu_memory_utilization", "ALLOC_CONF"),
+        ("RuntimeError: MPS backend out of memory (MPS allocated: 9.1 GB).\n", "PYTORCH_MPS_HIGH_WATERMARK_RATIO", "nvidia-smi"),
+        ("RESOURCE_EXHAUSTED: Attempting to reserve 10.51G at the bottom of memory. That was not possible.\n", "jax.checkpoint", "ZeRO"),
+        ("NPU out of memory. Tried to allocate 1.00 GiB (NPU 0; 40.00 GiB total capacity; 20.00 GiB already allocated; 0.20 GiB free; 38.50 GiB "
+         "reserved in total by PyTorch)\n", "PYTORCH_NPU_ALLOC_CONF", "CUDA"),
+        ("ggml_backend_cuda_buffer: cudaMalloc failed: out of memory\n", "-ngl", "ZeRO"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_memory_has_advice_of_its_own(text: str, advised: str, never: str) -> None:
+    found = said(text)
+    assert found.cause.id == "device_oom" and "optimizer" not in found.meaning
+    assert advised in found.remedy and never not in found.remedy
+
+
 # --- an evaluation --------------------------------------------------------------------------------------------------
 
 TRAINED = "{{'loss': {}, 'grad_norm': 1.0, 'learning_rate': 1e-5, 'epoch': 0.{}}}\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpc_llm.diagnosis import Diagnosis
+from hpc_llm.diagnosis import Diagnosis, diagnose_stream
 from hpc_llm.parsing import parse_stream
 
 Diagnose = Callable[[str], Diagnosis]
@@ -83,3 +83,38 @@ def test_the_text_of_a_row_of_data_is_no_error(row: str, diagnose: Diagnose) -> 
 def test_the_error_of_a_structured_log_is_one(row: str, diagnose: Diagnose) -> None:
     said = row.format("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
     assert diagnose(f"{STEPS}{said}\n").cause.id == "device_oom"
+
+
+TRAINED_TO_ITS_END = (
+    "***** Running training *****\n  Total optimization steps = 2\n{'loss': 2.1, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
+    "{'loss': 2.0, 'grad_norm': 1.0, 'learning_rate': 0.0, 'epoch': 1.0}\n{'train_runtime': 9.0, 'train_samples_per_second': 5.0, "
+    "'train_steps_per_second': 1.0, 'train_loss': 2.0, 'epoch': 1.0}\n"
+)
+SAVED = "Model weights saved in /w/out/model.safetensors\n"
+CRASHES = {
+    "segfault": ("Segmentation fault (core dumped)\n", "destroy_process_group"),
+    "collective_timeout": ("[rank1]: RuntimeError: Wait timeout\n", "destroy_process_group"),
+    "disk_full": ("OSError: [Errno 28] No space left on device\n", "df -h"),
+}
+
+
+@pytest.mark.parametrize("cause", CRASHES)
+def test_what_fails_behind_the_end_of_training_is_told_so(cause: str) -> None:
+    crash, advised = CRASHES[cause]
+    found = diagnose_stream(io.BytesIO((TRAINED_TO_ITS_END + SAVED + crash).encode()))
+    assert found.cause.id == cause and "come to its end before that (line 5); line 6 says" in found.summary
+    assert "need not be run again" in found.remedy and advised in found.remedy and not found.retry
+    unsaved = diagnose_stream(io.BytesIO((TRAINED_TO_ITS_END + crash).encode()))
+    assert "does not say that it saved" in unsaved.summary
+    row = parse_stream("x", io.BytesIO((TRAINED_TO_ITS_END + crash).encode())).rows[-1]
+    assert row.outcome == "FAILED" and (row.outcome_reason or "").startswith("training had ended before: ")
+
+
+def test_a_crash_before_the_end_says_nothing_of_one() -> None:
+    found = diagnose_stream(io.BytesIO(("step 1 loss 2.0\n" + SAVED + CRASHES["segfault"][0]).encode()))
+    assert found.cause.id == "segfault" and "come to its end" not in found.summary
+
+
+def test_a_thread_that_is_refused_while_python_ends_is_no_limit_of_the_node() -> None:
+    text = "Exception ignored in atexit callback: <function f>\nRuntimeError: can't start new thread at interpreter shutdown\n"
+    assert diagnose_stream(io.BytesIO((TRAINED_TO_ITS_END + text).encode())).cause.id != "node_limits"

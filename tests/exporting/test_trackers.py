@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,62 @@ def test_what_lies_in_the_place_and_is_not_ours_stays(
     ):
         hpc_llm.export(folder.run.root, to="tensorboard", output=tmp_path / "out")
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == [kept]
+
+
+@pytest.mark.parametrize("to", ["tensorboard", "wandb", "mlflow"])
+def test_half_of_a_character_in_a_record_is_no_reason_not_to_send_it(
+    folder: Folder, tmp_path: Path, to: str, needs: Callable[..., None]
+) -> None:
+    needs(to)
+    record = json.loads(folder.run.experiment.read_text())
+    record["plan"]["job.comment"] = record["plan"]["model.name"] = "half \ud83d"
+    folder.run.experiment.write_text(json.dumps(record))
+    sent = hpc_llm.export(folder.run.root, to=to, output=tmp_path / "out")
+    assert [one.state for one in sent.runs] == [WRITTEN]
+    assert holds(tmp_path / "out", "half \ufffd")
+
+
+def test_two_exports_at_once_make_one_run(
+    folder: Folder, tmp_path: Path, needs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a server, that several write to: each sees what the other has written since, and both keep the same one."""
+    needs("mlflow", "sqlalchemy", "alembic")
+    from mlflow import MlflowClient
+
+    from hpc_llm.exporting import mlflow
+
+    out = tmp_path / "out"
+    once = hpc_llm.export(folder.run.root, to="mlflow", output=out)
+    uri = once.runs[0].place.partition(" run ")[0]
+    looks = iter([[]])
+    earlier = mlflow._earlier
+    monkeypatch.setattr(mlflow, "_earlier", lambda client, key: next(looks, None) or earlier(client, key))
+    monkeypatch.setattr(mlflow, "_folder", lambda uri: None)
+    again = hpc_llm.export(folder.run.root, to="mlflow", output=out)
+    client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    found = client.search_runs([client.get_experiment_by_name("hpc-llm").experiment_id])
+    assert [f"{uri} run {one.info.run_id}" for one in found] == [again.runs[0].place]
+
+
+def test_exports_into_one_folder_wait_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hpc_llm.exporting import folders
+    from hpc_llm.exporting.folders import one_at_a_time
+
+    order: list[str] = []
+    waits = threading.Event()
+    monkeypatch.setattr(folders, "notice", lambda text: waits.set())
+
+    def second() -> None:
+        with one_at_a_time(tmp_path) as is_alone:
+            order.append(f"second {is_alone}")
+
+    with one_at_a_time(tmp_path):
+        other = threading.Thread(target=second)
+        other.start()
+        assert waits.wait(60)
+        order.append("first")
+    other.join(60)
+    assert order == ["first", "second True"]
 
 
 @pytest.mark.parametrize("to", ["tensorboard", "wandb"])

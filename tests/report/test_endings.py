@@ -84,14 +84,14 @@ def test_the_list_names_cause_reason_and_the_first_thing_to_do(logs: Path, tmp_p
     assert command(["report", str(logs), "-o", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "results.md").read_text()
     listed = text.split("## Why runs did not complete")[1].split("##")[0].strip().splitlines()
-    assert len(listed) == 4
+    assert len(listed) == 3
     assert any(
         re.search(rf"TIMEOUT: run-stopped: {TITLES['walltime']}: .*To do: its steps say that", line) for line in listed
     )
     assert any(re.search(rf"OOM_DEVICE: gpt-17: {TITLES['device_oom']}: .*\. To do: \S", line) for line in listed)
     page = (tmp_path / "out" / "index.html").read_text()
     ended = page.split('id="ended"')[1].split("</section>")[0]
-    assert ended.count("<li") == 3 and TITLES["device_oom"] in ended and "run-short" not in ended
+    assert ended.count("<li") == 2 and TITLES["device_oom"] in ended and "run-short" not in ended
     assert "too short" in page.split('id="invalid"')[1].split("</section>")[0]
 
 

@@ -292,6 +292,7 @@ def test_figures_are_shown_in_the_units_of_their_header() -> None:
     assert MFU.text(0.4053) == "40.5"
     assert TOKENS.text_with_interval(8237.3, 64.32) == "8,237 ± 64"
     assert TOKENS.text_with_interval(42.86, 1.234) == "42.86 ± 1.23"
+    assert TOKENS.text_with_interval(42.5, 380.0, (40.0, 45.0)) == "42.50 (40.00 to 45.00)"
     assert TOKENS.text(None) == ""
     assert TOKENS.text(0.0) == "0"
 
@@ -359,3 +360,14 @@ def test_a_learning_rate_is_told_of_all_rows_of_a_table_or_of_the_odd_ones(
     told = {row["method"]: row["configuration"] for row in table if row["sequence_length"] == 350}
     assert told == labels
     assert [row["configuration"] for row in table if row["sequence_length"] == 64] == ["lr=0.01"] * len(others)
+
+
+def test_of_two_repeats_both_values_are_shown_and_of_three_an_interval() -> None:
+    for rates, shown in (
+        ((100.0, 104.0), "102.0 (100.0 to 104.0)"),
+        ((100.0, 104.0, 108.0), "104.0 ± 9.9"),
+        ((100.0,), "100.0"),
+    ):
+        row = compared(*(run(tokens_per_second=rate) for rate in rates)).first
+        width, ends = row["tokens_per_second_ci95"], row.get(TOKENS.ends)
+        assert TOKENS.text_with_interval(row["tokens_per_second"], width, ends) == shown

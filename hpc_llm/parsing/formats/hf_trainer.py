@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hpc_llm.parsing import trainer_steps
+from hpc_llm.parsing import commas, trainer_steps
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import BEGINS, LOSS_UNREAD, PAUSES, Kind, Value, column_of, leave_empty, number, rule
+from hpc_llm.parsing.rules import BEGINS, PAUSES, Kind, Value, column_of, leave_empty, number, rule
 from hpc_llm.parsing.trainer_steps import Bar
 
 _PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+(?:,\d[^,}'\n]*)*))")
@@ -67,11 +67,7 @@ def _columns(match: re.Match[bytes]) -> Mapping[str, Value]:
         text = (quoted or plain).strip().removeprefix(b"tensor(").removesuffix(b")")
         if key == _STEP_OF_ALL:
             text = text.split(b"/")[0]
-        value = convert(text)
-        if value is not None:
-            found[name] = value
-        elif name == "loss" and b"," in text:
-            found[LOSS_UNREAD] = 1
+        found |= commas.read(name, convert(text), text)
     return found
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hpc_llm.parsing import commas
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import LOSS_UNREAD, Kind, Value, number, rule
+from hpc_llm.parsing.rules import Kind, Value, number, rule
 
 _PAIR = re.compile(rb"(?<![\w-])([A-Za-z][\w/]{0,60})=([-+]?(?:[\d.,]*\d(?:[eE][-+]?\d+)?|nan|inf))(?=[,\]\s]|$)")
 _LOSSES = ("train_loss_step", "train_loss", "train/loss", "loss_step", "loss")
@@ -30,12 +31,9 @@ EVALUATED = r"Epoch \d+: [^\n\[]{0,300}\[[^\]\n]{0,800}?(?<![\w-])val(?:id)?[_/]
 """A bar that shows the loss of the last validation."""
 
 
-def _loss(text: bytes) -> dict[str, Value] | None:
+def _loss(text: bytes) -> Mapping[str, Value] | None:
     """A loss as it is printed: with a point, as no bar parts thousands."""
-    if b"," in text:
-        return {LOSS_UNREAD: 1}
-    value = number(text)
-    return None if value is None else {"loss": value}
+    return commas.read("loss", None if b"," in text else number(text), text) or None
 
 
 def _columns(match: re.Match[bytes]) -> Mapping[str, Value] | None:

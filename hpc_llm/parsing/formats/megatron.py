@@ -13,9 +13,10 @@ import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
+from hpc_llm.parsing import commas
 from hpc_llm.parsing.formats.deepspeed import ASSUMED
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import LOSS_UNREAD, Kind, Value, column_of, leave_empty, number, rule
+from hpc_llm.parsing.rules import Kind, Value, column_of, leave_empty, number, rule
 
 _PAIR = re.compile(
     rb"(\b[A-Za-z]\w{0,30}(?:[\]/ .\-]+\w{1,30}){0,7}|\[\w{2,3}\]-\w{1,10})(?: ?\(([^()\n|]{1,40})\))?(?:[:=] *| )([-+]?(?:\d[\d.,]*(?:[eE][-+]?\d+)?|nan|inf))"
@@ -74,11 +75,7 @@ def _columns(pairs: bytes) -> dict[str, Value]:
         if wanted is None:
             continue
         column, convert = column_of(wanted)
-        value = (convert or number)(text)
-        if value is not None:
-            found.setdefault(column, value)
-        elif column == "loss" and b"," in text:
-            found[LOSS_UNREAD] = 1
+        found = {**commas.read(column, (convert or number)(text), text), **found}
     counted = found.pop(_COUNTED, None)
     if counted is not None and "model_tflops_per_gpu" not in found:
         found |= {

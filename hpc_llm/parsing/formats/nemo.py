@@ -10,9 +10,10 @@ import math
 import re
 from collections.abc import Mapping
 
+from hpc_llm.parsing import commas
 from hpc_llm.parsing.formats.lightning import AGAIN, BAR, EVALUATED
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import LOSS_UNREAD, Kind, Value, number, rule
+from hpc_llm.parsing.rules import Kind, Value, number, rule
 
 _PAIR = re.compile(
     rb"\b([A-Za-z][\w/-]{0,60})(?: in s)?(?:: |=)([-+]?(?:[\d.,]*\d(?:[eE][-+]?\d+)?|(?:nan|inf)(?:\.0)?))(?=[,\s\]|]|$)"
@@ -44,8 +45,8 @@ def _columns(pairs: bytes) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for key, text in _PAIR.findall(pairs):
         column = _NAMES.get(key.decode().strip())
-        if column == "loss" and b"," in text:
-            found[LOSS_UNREAD] = 1
+        if column == "loss":
+            found |= commas.read(column, None, text)
         is_read = column is not None and b"," not in text
         value = number(text.removesuffix(b".0")) if is_read else None  # a NaN is printed as nan.0
         if (
@@ -61,14 +62,14 @@ def _columns(pairs: bytes) -> dict[str, Value]:
 def _printed(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     """A line of the printer, which counts to the number of the last step."""
     found = _columns(match["pairs"])
-    has_loss = "loss" in found or LOSS_UNREAD in found
-    return {"step": int(match["number"]), **found, "total_steps": int(match["all"])} if has_loss else None
+    total = {"total_steps": int(match["all"])}
+    return {"step": int(match["number"]), **found, **total} if commas.says_loss(found) else None
 
 
 def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     """A bar: one whose length is known says the last step of its epoch."""
     found, done, total = _columns(match["pairs"]), int(match["number"]), match["all"]
-    if match["again"] or not {"loss", LOSS_UNREAD} & found.keys():
+    if match["again"] or not commas.says_loss(found):
         return None
     if float(found.get("step", _EXACT_BELOW)) >= _EXACT_BELOW:
         found["step"] = max(done - 1, 0)
