@@ -104,6 +104,8 @@ def unknown_because(plan: Plan) -> str | None:
         return f"task {plan.task} is not timed beforehand"
     if not plan.parallel.gpus_per_node:
         return "steps on a CPU are not timed beforehand"
+    if plan.model.fp8:
+        return "no run whose layers multiply in fp8 was measured"
     if not plan.gpu.peak_flops:
         precision = plan.model.precision
         return (

@@ -30,7 +30,7 @@ def actual_gpu(gpu: Gpu, hardware: Hardware | None) -> Gpu:
         bf16=modern, tf32=modern and hardware.vendor == "nvidia", flash_attention_2=modern,
         int8=compute is None or compute >= 75, nf4=True,
     )  # fmt: skip
-    peaks = {p: metrics.peak_flops(hardware.gpu_model, p) for p in ("bf16", "fp16", "fp32")}
+    peaks = {p: metrics.peak_flops(hardware.gpu_model, p) for p in ("bf16", "fp16", "fp32", "fp8")}
     return Gpu(
         vendor="amd" if hardware.vendor == "amd" else "nvidia",
         model=hardware.gpu_model,

@@ -23,6 +23,7 @@ from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, posit
 from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked, wanted_of
 from hpc_llm.planning.engines import Chosen, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, ESTIMATED_LETTERS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.planning.fp8 import check_fp8
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
@@ -134,6 +135,7 @@ def plan(
     check_feed(workload, corpus, model, batch, found)
     _check_model(model, found, parallel, draft)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
+    check_fp8(model, gpu, cluster)
     optimizer = _optimizer(method, model, found, gpu, draft)
     workload = _rates(workload, deepspeed, task, draft)
     wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)
@@ -286,6 +288,7 @@ def _model(
         recompute=choose_recompute(method, task, name, found, draft),
         quantization=quantization and read_part(Quantization, {**quantization, "compute_dtype": precision}),
         peft=peft and read_part(Lora, peft),
+        fp8=draft.put("fp8", method.fp8, origin),
     )
     return model, found
 
