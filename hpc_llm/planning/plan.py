@@ -23,7 +23,6 @@ from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, posit
 from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked, wanted_of
 from hpc_llm.planning.engines import Chosen, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, ESTIMATED_LETTERS, Experiment, Plan, PlanWithOrigins
-from hpc_llm.planning.fp8 import check_fp8
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
@@ -135,7 +134,6 @@ def plan(
     check_feed(workload, corpus, model, batch, found)
     _check_model(model, found, parallel, draft)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
-    check_fp8(model, gpu, cluster)
     optimizer = _optimizer(method, model, found, gpu, draft)
     workload = _rates(workload, deepspeed, task, draft)
     wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)

@@ -287,6 +287,8 @@ def test_what_cannot_be_said_is_not_said() -> None:
     ).plan
     assert step_time(on_cpu, load_cluster("local")) is None
     assert "CPU" in (unknown_because(on_cpu) or "")
+    eight = made("z3")
+    assert "fp8" in (unknown_because(replace(eight, model=replace(eight.model, fp8=True))) or "")
     unheard = replace(made("ddp"), gpu=replace(made("ddp").gpu, peak_flops=None, model="Abacus 3"))
     assert step_time(unheard, load_cluster("local")) is None
     assert "Abacus 3" in (unknown_because(unheard) or "")
