@@ -315,6 +315,10 @@ def test_fp8_is_judged_by_its_own_peak_and_compiled_where_there_is_a_gpu(
     assert (found.plan.engine.name, found.plan.gpu.peak_flops, found.plan.engine.fallback) == (engine, peak, None)
     assert found.plan.engine.compiled_layers == (peak is not None)
     assert found.origins["fp8"] == f"method {method}"
+    few = planned(cluster, method, hardware=CPU, micro_batch_size=1, sequence_length=350, **partition)
+    many = planned(cluster, method, hardware=CPU, micro_batch_size=2, sequence_length=2048, **partition)
+    told = ["fp8 will hardly pay with 350 tokens" in " ".join(one.notices) for one in (few, many)]
+    assert told == [peak is not None, False]
 
 
 def test_an_unknown_gpu_has_no_peak_rather_than_a_guess() -> None:

@@ -160,7 +160,7 @@ LETTERS = {
     "o": "offload of the optimizer (and, with z3, of the parameters) to the host",
     "r": "activation recomputation",
     "f": "FlashAttention-2",
-    "fp8": "the linear layers of the decoder multiplied in fp8 (NVIDIA GPUs from compute capability 8.9 on)",
+    "fp8": "the linear layers of the decoder multiplied in fp8 (NVIDIA GPUs from compute capability 8.9 on; pays from 3000 tokens a micro batch on)",
     "q": "quantized base, NF4 with double quantization",
     "l": "LoRA",
     "lora": "LoRA",
