@@ -1,6 +1,6 @@
 """What can only be proven on a GPU: recorded, fused and compiled steps train as others do, and what cannot be recorded runs.
 
-    python benchmarks/gpu_checks.py        flat, offload, documents: those alone
+    python benchmarks/gpu_checks.py        flat, offload, documents, fp8: those alone
 
 One line a check, with what was compared; exit code 1 where one of them fails. Needs torch, transformers, peft, bitsandbytes.
 """
@@ -33,6 +33,7 @@ from hpc_llm.worker.engines.host_memory import HostMemory  # noqa: E402
 from hpc_llm.worker.engines.host_states import HostStates  # noqa: E402
 from hpc_llm.worker.engines.pure_bf16 import AdamWBF16, change  # noqa: E402
 from hpc_llm.worker.engines.streamed_step import StreamedStep  # noqa: E402
+from hpc_llm.worker.kernels.fp8 import fp8_layers  # noqa: E402
 from hpc_llm.worker.loop import take_step  # noqa: E402
 from hpc_llm.worker.ranks import find_ranks  # noqa: E402
 
@@ -121,6 +122,33 @@ def equal(name: str, tolerance: float, method: str, *settings: str, lengths: tup
     found = largest_difference(method, *settings, lengths=lengths)
     assert found <= tolerance, f"{found:.2e} is more than {tolerance:.0e}"
     return name, f"losses of {STEPS} steps differ by {found:.1e} at most"
+
+
+def fp8_products() -> tuple[str, str]:
+    """A layer in fp8 beside the same numbers in bf16, with a number of places that 16 does not divide."""
+    layers = [torch.nn.Sequential(torch.nn.Linear(768, 3072)).to(DEVICE, torch.bfloat16)]
+    x, found = torch.randn(2, 175, 768, device=DEVICE, dtype=torch.bfloat16), []
+    for turn in range(2):
+        lack = fp8_layers(layers, DEVICE) if turn else None
+        assert lack is None, lack
+        one = x.detach().requires_grad_()
+        layers[0].zero_grad()
+        out = layers[0](one)
+        (out * out.detach().sin()).sum().backward()
+        weight, bias = layers[0].parameters()
+        found.append([each.float() for each in (out.detach(), one.grad, weight.grad, bias.grad) if each is not None])
+    differences = [float((a - b).norm() / b.norm()) for a, b in zip(found[1], found[0], strict=True)]
+    assert 1e-3 < max(differences) < 0.1, differences
+    return "fp8, products", f"differ by {', '.join(f'{one:.1e}' for one in differences)} from bf16's"
+
+
+def beside_bf16(name: str, tolerance: float, method: str, *settings: str) -> tuple[str, str]:
+    """Losses in fp8 are near those in bf16, and others."""
+    first, said = losses(planned(f"{method}+fp8", *settings))
+    second, _ = losses(planned(method, *settings))
+    largest = max(abs(a - b) / abs(b) for a, b in zip(first, second, strict=True))
+    assert not said and 0 < largest <= tolerance, f"{largest:.2e} and {tolerance:.0e}; {said}"
+    return f"{name}, beside bf16", f"losses of {STEPS} steps differ by {largest:.1e} at most"
 
 
 def int8_says_so() -> tuple[str, str]:
@@ -315,12 +343,19 @@ OF_DOCUMENTS: list[Callable[[], tuple[str, str]]] = [
     lambda: documents("documents, flat fp32", 1e-5, "z3", "engine=flat", "precision=fp32"),
     lambda: documents("documents, flat fp32, compiled layers", 1e-5, "z3", "engine=flat", "precision=fp32", *COMPILED),
 ]
-ALL = {"flat": OF_FLAT, "offload": OF_OFFLOAD, "documents": OF_DOCUMENTS}
+OF_FP8: list[Callable[[], tuple[str, str]]] = [
+    fp8_products,
+    lambda: equal("fp8, plain", 1e-3, "ddp+fp8"),
+    lambda: equal("fp8, flat", 1e-3, "z3+fp8", "engine=flat"),
+    lambda: beside_bf16("fp8, flat", 2e-2, "z3", "engine=flat"),
+    lambda: beside_bf16("fp8, fsdp2", 2e-2, "z3", "engine=fsdp2"),
+]
+ALL = {"flat": OF_FLAT, "offload": OF_OFFLOAD, "documents": OF_DOCUMENTS, "fp8": OF_FP8}
 
 
 def main() -> int:
     asked = sys.argv[1] if len(sys.argv) > 1 else None
-    checks = [*CHECKS, *OF_FLAT, *OF_OFFLOAD, *OF_DOCUMENTS] if asked is None else ALL[asked]
+    checks = [*CHECKS, *OF_FLAT, *OF_OFFLOAD, *OF_DOCUMENTS, *OF_FP8] if asked is None else ALL[asked]
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29571")
     os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")

@@ -115,6 +115,7 @@ def test_letters_compose_to_the_shipped_method(composed: str, same_as: str) -> N
 
 
 def test_letters_switch_what_they_stand_for_and_nothing_else() -> None:
+    assert load_method("z3+fp8+r").letters == "z3+r+fp8" and load_method("fp8").letters == "fp8"
     plain, full = load_method("z3"), load_method("z3+r+f")
     assert (full.recompute, full.attention) == (True, "flash_attention_2")
     assert full.deepspeed == plain.deepspeed and full.optimizer == plain.optimizer

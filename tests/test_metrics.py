@@ -101,6 +101,9 @@ def test_perplexity() -> None:
         ("NVIDIA GH200 480GB", "bf16", 989.4),
         ("Some New GPU", "bf16", None),
         ("NVIDIA A100-SXM4-40GB", "fp8", None),
+        ("NVIDIA H100 80GB HBM3", "fp8", 1978.9),
+        ("NVIDIA L4", "fp8", 242.5),
+        ("NVIDIA GH200 480GB", "fp8", 1978.9),
     ],
 )
 def test_peaks_are_dense_and_unknown_is_none(name: str, precision: str, tflops: float | None) -> None:

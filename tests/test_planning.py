@@ -207,6 +207,34 @@ def test_a_precision_of_ones_own_silences_the_notice() -> None:
         ),
         ("taiwania2", {"method": "z3", "set": ("attention=flash_attention_2",)}, H100, "FlashAttention-2 does not run"),
         ("local", {"method": "z3+f"}, CPU, "FlashAttention-2 runs on GPUs only. Use sdpa"),
+        *(
+            (
+                cluster,
+                {"method": "z3+fp8"},
+                H100,
+                f"fp8 does not run on {gpu} of cluster {cluster}: {why}. Leave fp8 out",
+            )
+            for cluster, gpu, why in (
+                ("taiwania2", "V100-SXM2-32GB (sm_70)", "NVIDIA's GPUs have it from compute capability 8.9 (sm_89) on"),
+                ("p4d", "A100-SXM4-40GB (sm_80)", "NVIDIA's GPUs have it from compute capability 8.9 (sm_89) on"),
+                ("mi210", "MI210 (gfx90a)", "it was made for NVIDIA's GPUs alone"),
+            )
+        ),
+        (
+            "local",
+            {"method": "z3+lora+fp8"},
+            H100,
+            "fp8 multiplies weights that train, and LoRA freezes them. Leave fp8",
+        ),
+        ("local", {"method": "q+fp8"}, H100, "weights that train, and a quantized base freezes them. Leave fp8 out"),
+        ("local", {"method": "ddp+fp8", "set": ("precision=fp16",)}, H100, "the precision is fp16. Leave fp8 out"),
+        ("local", {"method": "ddp+fp8", "task": "infer"}, H100, "multiplies in fp8 as training does, and task infer"),
+        (
+            "local",
+            {"method": "z3+fp8", "set": ("engine=deepspeed",)},
+            H100,
+            "engine deepspeed multiplies in no fp8, which the method asks for. Engines that can: fsdp2, flat.",
+        ),
         ("local", {"method": "z3+f"}, V100, "FlashAttention-2 does not run on Tesla V100-SXM2-32GB"),
         (
             "taiwania2",
@@ -266,6 +294,31 @@ def test_peak_and_expected_gpu_follow_partition_and_precision() -> None:
     assert planned("delta", "z3", set=("peak_flops=1e14",)).plan.gpu.peak_flops == 1e14
     refused(RequestError, "peak_flops=0", "delta", set=("peak_flops=0",))
     refused(RequestError, "peak_flops", "delta", set=("peak_flops=many",))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "method", "engine", "peak"),
+    [
+        ("runpod", "z3+fp8", "flat", 1978.9e12),
+        ("runpod", "ddp+r+fp8", "plain", 1978.9e12),
+        ("delta", "z2+o+fp8", "flat", 1978.9e12),
+        ("rtx5090", "z3+fp8", "fsdp2", 419e12),
+        ("local", "z3+fp8", "flat", None),
+    ],
+)
+def test_fp8_is_judged_by_its_own_peak_and_compiled_where_there_is_a_gpu(
+    cluster: str, method: str, engine: str, peak: float | None
+) -> None:
+    partition = {"partition": "gpuH200x8"} if cluster == "delta" else {}
+    found = planned(cluster, method, hardware=CPU, **partition)
+    assert found.plan.model.fp8 and "fp8" in found.plan.letters.split("+")
+    assert (found.plan.engine.name, found.plan.gpu.peak_flops, found.plan.engine.fallback) == (engine, peak, None)
+    assert found.plan.engine.compiled_layers == (peak is not None)
+    assert found.origins["fp8"] == f"method {method}"
+    few = planned(cluster, method, hardware=CPU, micro_batch_size=1, sequence_length=350, **partition)
+    many = planned(cluster, method, hardware=CPU, micro_batch_size=2, sequence_length=2048, **partition)
+    told = ["fp8 will hardly pay with 350 tokens" in " ".join(one.notices) for one in (few, many)]
+    assert told == [peak is not None, False]
 
 
 def test_an_unknown_gpu_has_no_peak_rather_than_a_guess() -> None:

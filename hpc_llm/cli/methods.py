@@ -65,6 +65,7 @@ def _show(method: Method) -> None:
             ("precision", "bf16 where the GPU has it, else fp16" if method.precision == "auto" else method.precision),
             ("recompute", catalogue.recomputed(method)),
             ("attention", method.attention),
+            ("fp8", "the products of the decoder's linear layers" if method.fp8 else "no"),
             ("quantization", str(method.quantization or "no")),
             ("LoRA", str(method.peft or "no")),
             ("optimizer", ", ".join(f"{key} {value}" for key, value in _optimizer(method).items())),

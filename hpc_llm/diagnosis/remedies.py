@@ -178,6 +178,8 @@ def _numbers(case: Case) -> list[str]:
             lines.append(f"--set optimizer.lr={rate / 3:.1g}  (a smaller learning rate, it was {rate:g})")
     if not plan.engine.deepspeed.get("gradient_clipping"):
         lines.append("--set deepspeed.gradient_clipping=1.0  (there was none)")
+    if plan.model.fp8:
+        lines.append("--set fp8=false  (products in bf16, whose range and digits are more)")
     gpu = case.cluster.gpu_of(case.partition) if case.cluster else None
     known = has_bf16(plan.gpu.model or "") if gpu is None or gpu.capabilities is None else gpu.capabilities.bf16
     if plan.model.precision == "fp16" and known:

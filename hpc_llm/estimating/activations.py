@@ -4,7 +4,8 @@ Counted from the operations of transformers' decoder layers as autograd saves th
 its weight trains, the normalised values; a linear layer its input where its weight trains or an adapter reads it; attention its
 queries, keys, values and output (without the scores, but for `eager`); the gated MLP both factors, the gate and their product.
 Where norm and MLP are compiled, each for itself or with the whole layer, they keep what enters them and make the rest anew: of a
-normalisation its input as it is, of the MLP both factors and their product.
+normalisation its input as it is, of the MLP both factors and their product; and where layers that multiply in fp8 are compiled, no input of
+a linear layer is kept besides.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ def _norm(case: Case, is_compiled: bool) -> int:
 def _layer(case: Case, block: Block) -> int:
     """Bytes a token that one layer keeps."""
     sizes, e = case.sizes, case.width
-    reads_inputs = not case.is_quantized or case.is_adapted  # a frozen layer needs its input for nothing
-    attention = e * (2 * sizes.attention + 2 * sizes.keys) + 4 * sizes.heads
     is_compiled = case.plan.engine.fused_layers or case.plan.engine.compiled_layers
+    reads_inputs = not case.is_quantized or case.is_adapted  # a frozen layer needs its input for nothing
+    if case.plan.model.fp8 and case.plan.engine.compiled_layers:
+        reads_inputs = False  # what is rounded is made anew of what norm, attention and MLP keep
+    attention = e * (2 * sizes.attention + 2 * sizes.keys) + 4 * sizes.heads
     mlp = e * sizes.inner * ((0 if is_compiled else 1) + sizes.gates + (1 if reads_inputs else 0))
     inputs = e * sizes.hidden * block.norms if reads_inputs else 0
     return (

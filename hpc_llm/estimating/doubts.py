@@ -61,6 +61,11 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
         f"flat units whose states are on the host: {_COUNTED}",
         0.1,
     ),
+    (
+        lambda case: case.plan.model.fp8 and not case.plan.engine.compiled_layers,
+        "layers that multiply in fp8 and are not compiled: counted as in bf16, no such run was measured",
+        0.1,
+    ),
     (_is_int8, f"int8 layers: {_COUNTED}", 0.15),
     (_splits_frozen, f"frozen weights that are split: {_COUNTED}", 0.15),
     (_is_partial, "a part of what is offloaded, or a disk to offload to: not counted for itself", 0.5),

@@ -146,7 +146,7 @@ class Rates:
     """What a step of a plan is reckoned with."""
 
     peak: float
-    """FLOP per second of one GPU at the plan's precision."""
+    """FLOP per second of one GPU at the plan's precision; in 16 bits where linear layers multiply in fp8."""
     gpu: GpuFacts
     fitted: Fitted
     program: Program

@@ -29,7 +29,9 @@ def largest_micro_batch(plan: Plan, cluster: Cluster, sizes: Sizes, replan: Repl
     """Sequences; 0 where not even one fits for certain, None where nobody says what is there."""
     if memory_of(plan, cluster, sizes).verdict is Verdict.UNKNOWN:
         return None
-    return _last(lambda size: _fits(replan(with_batch(plan, size)), cluster, sizes))
+    # A smaller batch may have another engine, which needs more.
+    own = plan.batch.micro_batch_size if _fits(plan, cluster, sizes) else 0
+    return _last(lambda size: _fits(replan(with_batch(plan, size)), cluster, sizes), own)
 
 
 def fewest_gpus(
@@ -51,9 +53,9 @@ def _fits(plan: Plan, cluster: Cluster, sizes: Sizes) -> bool:
     return memory_of(plan, cluster, sizes).verdict is Verdict.FITS
 
 
-def _last(holds: Callable[[int], bool]) -> int:
-    """The largest number for which it holds, as it does for all below."""
-    low, high = 0, 1
+def _last(holds: Callable[[int], bool], low: int) -> int:
+    """The largest number for which it holds, as it does for all from `low` on."""
+    high = low + 1
     while high <= _LARGEST and holds(high):
         low, high = high, 2 * high
     while high - low > 1:

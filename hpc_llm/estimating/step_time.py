@@ -12,7 +12,7 @@ from typing import Any
 from hpc_llm.errors import RequestError
 from hpc_llm.estimating.rates import Rates, gpu_facts, gpu_kind, guessed_facts
 from hpc_llm.estimating.time_constants import Calibration, time_constants
-from hpc_llm.estimating.time_terms import step_terms
+from hpc_llm.estimating.time_terms import FP8_SPEED, step_terms
 from hpc_llm.estimating.time_work import Work, work_of
 from hpc_llm.estimating.walltime import Cost, RunTime, Span, run_time
 from hpc_llm.planning.experiment import Plan
@@ -105,7 +105,7 @@ def unknown_because(plan: Plan) -> str | None:
     if not plan.parallel.gpus_per_node:
         return "steps on a CPU are not timed beforehand"
     if not plan.gpu.peak_flops:
-        precision = plan.model.precision
+        precision = plan.model.multiplies_in
         return (
             f"no peak of {plan.gpu.model or 'the GPU'} is known at {precision}: gpu.peak_tflops in the profile of cluster "
             f"{plan.cluster} gives it, in TFLOP/s ({{{precision}: NUMBER}})"
@@ -121,7 +121,8 @@ def unknown_because(plan: Plan) -> str | None:
 
 def rates_of(plan: Plan, calibration: Calibration | None) -> Rates:
     """What the plan's steps are reckoned with. The plan knows the peak of its GPU."""
-    constants, peak = time_constants(), plan.gpu.peak_flops or 0.0
+    constants = time_constants()
+    peak = (plan.gpu.peak_flops or 0.0) / (FP8_SPEED if plan.model.fp8 else 1.0)
     return Rates(
         peak=peak,
         gpu=gpu_facts(plan.gpu.model or "") or guessed_facts(peak),
@@ -172,6 +173,8 @@ def _program_reasons(plan: Plan, work: Work) -> list[tuple[float, str]]:
         reasons.append((_UNMEASURED, f"no run of engine {work.engine} was measured"))
     if work.layers.share != 1.0:
         reasons.append((_UNMEASURED, "no model with encoder and decoder was measured"))
+    if work.fp8:
+        reasons.append((_RECORDED, "few runs in fp8 were measured, all on H100"))
     if work.quantized_bytes == 1.0:
         reasons.append((_UNMEASURED, "no run with layers of 8 bits was measured"))
     if work.has_pure_bf16 and work.trains_layers:

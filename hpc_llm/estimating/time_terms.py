@@ -15,6 +15,11 @@ _LAYER_LAUNCHES = 100.0
 """Operations of a layer of the Llama family in forward and backward, as profilers count them; what a launch takes is fitted to it."""
 _SMOOTHNESS = 4.0
 """How sharply the slower of GPU and host takes over: the two alternate within a step, and neither hides all of the other."""
+FP8_SPEED = 2.0
+"""How often the products of 16 bits those of fp8 are made in the same time."""
+_ROUNDED, _WEIGHT_ROUNDED = 5.3, 16.5
+"""Bytes that move to round a number that enters or leaves a linear layer, and a weight, in forward and backward: of a layer of a 7B on an H100 by
+`benchmarks/fp8_layers.py`, at 4096 and 16384 places."""
 _OLDER_BUS, _OLDER_HOST = 32e9, 0.6
 """Hosts of PCIe up to generation 4 have DDR4, whose channels carry that part of what DDR5's do."""
 
@@ -63,8 +68,8 @@ def step_terms(work: Work, rates: Rates) -> StepTerms:
     times = work.micro_batches
     bandwidth = rates.gpu.memory * rates.fitted.memory
     return StepTerms(
-        products=times * flops(work) / (rates.peak * rates.fitted.matmul),
-        traffic=times * traffic_bytes(work, rates) / bandwidth,
+        products=times * (flops(work) - _saved_by_fp8(work)) / (rates.peak * rates.fitted.matmul),
+        traffic=times * (traffic_bytes(work, rates) + rounded_bytes(work)) / bandwidth,
         unpacking=times * unpacked_bytes(work, rates) / bandwidth,
         launches=(times * launches(work, rates) + rates.program.step_launches) * rates.fitted.launch_s,
         communication=communication_s(work, rates),
@@ -76,14 +81,30 @@ def step_terms(work: Work, rates: Rates) -> StepTerms:
 
 def flops(work: Work) -> float:
     """Of a micro batch: a product of each weight forward, one for the gradient of its input, one for its own where it trains."""
-    layers = work.layers
-    tokens = work.tokens * layers.share
-    through_layers = 2 * tokens * layers.number * (layers.weights + work.adapter_weights)
-    through_head = 2 * tokens * layers.head
-    trained = 2 * tokens * layers.number * (layers.weights if work.trains_layers else work.adapter_weights)
+    through_head = 2 * work.tokens * work.layers.share * work.layers.head
     head_trained = 0.0 if work.adapters else through_head
-    passes = 2 + work.recompute
-    return passes * through_layers + 2 * through_head + trained + head_trained + _attention_flops(work)
+    return _linear_flops(work) + 2 * through_head + head_trained + _attention_flops(work)
+
+
+def _linear_flops(work: Work) -> float:
+    """Those of the linear layers within layers."""
+    layers = work.layers
+    of_a_weight = 2 * work.tokens * layers.share * layers.number
+    trained = layers.weights if work.trains_layers else work.adapter_weights
+    return of_a_weight * ((2 + work.recompute) * (layers.weights + work.adapter_weights) + trained)
+
+
+def _saved_by_fp8(work: Work) -> float:
+    return _linear_flops(work) * (1 - 1 / FP8_SPEED) if work.fp8 else 0.0
+
+
+def rounded_bytes(work: Work) -> float:
+    """Of a micro batch: what enters a product in fp8 is read for its scale, and read and written to be rounded."""
+    if not work.fp8:
+        return 0.0
+    layers = work.layers
+    numbers = work.tokens * layers.share * sum(map(sum, layers.matrices.values()))
+    return layers.number * (3 + work.recompute) / 3 * (_ROUNDED * numbers + _WEIGHT_ROUNDED * layers.weights)
 
 
 def _attention_flops(work: Work) -> float:

@@ -95,6 +95,8 @@ class Work:
     ranks: int
     ranks_per_node: int
     nodes: int
+    fp8: bool = False
+    """Whether the linear layers multiply in fp8."""
 
     @property
     def is_offloaded(self) -> bool:
@@ -140,6 +142,7 @@ def work_of(plan: Plan) -> Work:
         has_fused_attention=plan.model.attention != "eager",
         engine=plan.engine.name,
         cuda_graph=plan.engine.cuda_graph,
+        fp8=plan.model.fp8,
         compiles=plan.engine.fused_layers or plan.engine.compiled_layers,
         overlaps=plan.engine.overlap,
         fused_optimizer=plan.engine.fused_optimizer,

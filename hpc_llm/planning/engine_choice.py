@@ -36,13 +36,17 @@ def first_suited(names: str | Sequence[str], wanted: Wanted) -> tuple[str, list[
     """The engine of a method that names one or several, and why those before it are left out, each in a sentence."""
     passed: list[str] = []
     *before, last = [names] if isinstance(names, str) else names
+    able: list[str] = []
     for name in before:
         facts = engines.find(name)
-        lack = _lack(facts, wanted) or answer(facts, facts.unsuited, wanted)
+        lack = _lack(facts, wanted)
+        able += [name] if lack is None else []
+        lack = lack or answer(facts, facts.unsuited, wanted)
         if lack is None:
             return name, passed
         passed.append(f"{name} {lack}")
-    return last, passed
+    lack = _lack(engines.find(last), wanted) if able else None
+    return (last, passed) if lack is None else (able[0], [*passed, f"{last} {lack}"])
 
 
 def check_engine(facts: EngineFacts, wanted: Wanted) -> None:
@@ -68,8 +72,10 @@ def _able(wanted: Wanted) -> Iterator[str]:
 
 
 def _lack(facts: EngineFacts, wanted: Wanted) -> str | None:
-    lack = answer(facts, facts.lacks, wanted)
-    return answer(facts, facts.unshared, wanted) if lack is None and wanted.parallel.tensor > 1 else lack
+    questions = [facts.lacks]
+    questions += [facts.unshared] if wanted.parallel.tensor > 1 else []
+    questions += [facts.without_fp8] if wanted.model.fp8 else []
+    return next((lack for each in questions if (lack := answer(facts, each, wanted)) is not None), None)
 
 
 def answer(facts: EngineFacts, question: Callable[..., _T], *about: Any) -> _T:

@@ -93,6 +93,7 @@ def _refuse_what_trains(said: Said, method: Method) -> None:
         "splits what is trained among ranks (ZeRO)": method.zero_stage > 0,
         "adds adapters that have to be trained first": method.peft is not None,
         "recomputes what a backward pass needs": method.recompute,
+        "multiplies in fp8 as training does": method.fp8,
     }
     for why, is_so in lacks.items():
         if is_so:

@@ -1,7 +1,8 @@
-"""What a GPU can do, and what that means for a plan: precision, attention, quantization. Pure."""
+"""What a GPU can do, and what that means for a plan: precision, attention, quantization, fp8. Pure."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import PlanError
@@ -12,6 +13,10 @@ from hpc_llm.site.cluster import Capabilities, Cluster, Gpu
 
 if TYPE_CHECKING:
     from hpc_llm.site.hardware import Hardware
+
+_FP8_SINCE = 89
+"""Compute capability 8.9."""
+_WITHOUT = "Leave fp8 out of the method."
 
 
 def actual_gpu(gpu: Gpu, hardware: Hardware | None) -> Gpu:
@@ -30,7 +35,7 @@ def actual_gpu(gpu: Gpu, hardware: Hardware | None) -> Gpu:
         bf16=modern, tf32=modern and hardware.vendor == "nvidia", flash_attention_2=modern,
         int8=compute is None or compute >= 75, nf4=True,
     )  # fmt: skip
-    peaks = {p: metrics.peak_flops(hardware.gpu_model, p) for p in ("bf16", "fp16", "fp32")}
+    peaks = {p: metrics.peak_flops(hardware.gpu_model, p) for p in ("bf16", "fp16", "fp32", "fp8")}
     return Gpu(
         vendor="amd" if hardware.vendor == "amd" else "nvidia",
         model=hardware.gpu_model,
@@ -95,3 +100,29 @@ def check_capabilities(model: ModelSetup, stage: int, gpu: Gpu, cluster: Cluster
         raise PlanError(f"bf16 does not run on {name} of cluster {cluster.name}. Use --set precision=fp16.")
     if model.precision == "fp16" and gpu.vendor == "none":
         raise PlanError("fp16 does not train on a CPU. Use --set precision=bf16 or fp32.")
+    if model.fp8:
+        _check_fp8(model, gpu, cluster)
+
+
+def _check_fp8(model: ModelSetup, gpu: Gpu, cluster: Cluster) -> None:
+    lacks = _lacks_fp8(gpu)
+    if lacks is not None:
+        raise PlanError(f"fp8 does not run on {gpu.model} ({gpu.arch}) of cluster {cluster.name}: {lacks}. {_WITHOUT}")
+    if model.quantization or model.peft:
+        frozen = "a quantized base" if model.quantization else "LoRA"
+        raise PlanError(f"fp8 multiplies weights that train, and {frozen} freezes them. {_WITHOUT}")
+    if model.precision != "bf16":
+        raise PlanError(
+            f"fp8 goes with weights in bf16, and the precision is {model.precision}. Leave fp8 out of the method, "
+            "or --set precision=bf16."
+        )
+
+
+def _lacks_fp8(gpu: Gpu) -> str | None:
+    """Why the GPU cannot, in a clause; None for the CPU, which emulates it, and for one of which the run has to find out."""
+    if gpu.vendor == "amd":
+        return "it was made for NVIDIA's GPUs alone"
+    compute = re.fullmatch(r"sm_(\d+)", gpu.arch or "")
+    if compute and int(compute[1]) < _FP8_SINCE:
+        return "NVIDIA's GPUs have it from compute capability 8.9 (sm_89) on"
+    return None

@@ -180,6 +180,13 @@ class ModelSetup:
     """Layers whose activations are recomputed (gradient checkpointing): all, none, or a share of them."""
     quantization: Quantization | None
     peft: Lora | None
+    fp8: bool = False
+    """Whether the linear layers of the decoder multiply in fp8; weights and activations are in `precision` all the same."""
+
+    @property
+    def multiplies_in(self) -> str:
+        """The precision by whose peak a GPU is judged."""
+        return "fp8" if self.fp8 else self.precision
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -288,6 +288,7 @@ def _model(
         recompute=choose_recompute(method, task, name, found, draft),
         quantization=quantization and read_part(Quantization, {**quantization, "compute_dtype": precision}),
         peft=peft and read_part(Lora, peft),
+        fp8=draft.put("fp8", method.fp8, origin),
     )
     return model, found
 

@@ -151,7 +151,7 @@ def expected_gpu(cluster: Cluster, gpu: Gpu, parallel: Parallel, model: ModelSet
     on_gpu = bool(parallel.gpus_per_node)
     expected = draft.put("expected_gpu", gpu.model if on_gpu else None, f"cluster {cluster.name}: gpu.model")
     peak = (
-        draft.put("peak_flops", *_peak(cluster, gpu, model.precision))
+        draft.put("peak_flops", *_peak(cluster, gpu, model.multiplies_in))
         if on_gpu
         else draft.put("peak_flops", None, "not set: no GPU")
     )

@@ -143,6 +143,11 @@ _PEAKS: tuple[tuple[str, float, float, bool], ...] = (
     ("MI300A", 980.6, 122.6, True),  # AMD MI300A data sheet
 )
 
+_FP8 = {
+    "L40S": 733.0, "L40": 362.0, "L4": 242.5, "RTX 5090": 419.0, "RTX 4090": 330.3, "H100 PCIE": 1513.0, "H100 NVL": 1670.5,
+    "H100": 1978.9, "H200 NVL": 1670.5, "H200": 1978.9, "GH200": 1978.9,
+}  # fmt: skip
+"""The same of fp8 with fp32 accumulation, from the same data sheets, half of the sparse figure where that alone is given."""
 _SIZES = {"A100": (40, 80), "H100 PCIE": (80,), "H100 NVL": (94,), "H100": (80,)}
 """The memory in GB of the GPUs that those data sheets are of. Others of the name are chips made for one site, with other clocks or
 other numbers of cores: the A100 of 64 GB of Leonardo, the H100 of 64 GB of MareNostrum 5."""
@@ -156,12 +161,12 @@ _FORMS = {"PCIE": "PCIE", "SXM": "SXM", "HBM3": "SXM", "ADA": "ADA", "PRO": "PRO
 
 
 def peak_flops(gpu_name: str, precision: str) -> float | None:
-    """Dense peak of one GPU in FLOP/s at `bf16`, `fp16` or `fp32`; None for a GPU that is not in the table.
+    """Dense peak of one GPU in FLOP/s at `bf16`, `fp16`, `fp32` or `fp8`; None for a GPU that is not in the table.
 
     `gpu_name` may be a driver's name (`NVIDIA A100-SXM4-40GB`) or a profile's (`V100-SXM2-32GB`).
     """
     found = {
-        {"fp16": half, "bf16": half if has_bf16 else None, "fp32": single}.get(precision)
+        {"fp16": half, "bf16": half if has_bf16 else None, "fp32": single, "fp8": _FP8.get(name)}.get(precision)
         for name, half, single, has_bf16 in _entries(gpu_name)
         if (size := _gigabytes(gpu_name)) is None or size in _SIZES.get(name, (size,))
     }

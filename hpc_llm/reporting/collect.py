@@ -36,7 +36,7 @@ _LARGEST_TEXT = 1 << 18
 
 # What of a plan makes two runs the same measurement, besides the columns of the table.
 _CONFIGURATION = (
-    "deepspeed", "recompute", "attention", "quantization", "peft", "optimizer", "lr_ramp_steps", "weights", "env", "launcher",
+    "deepspeed", "recompute", "fp8", "attention", "quantization", "peft", "optimizer", "lr_ramp_steps", "weights", "env", "launcher",
     "data", "packing", "too_long", "train_samples", "tensor_parallel",
 )  # fmt: skip
 _BATCH = frozenset(
@@ -44,7 +44,7 @@ _BATCH = frozenset(
     for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 )
 """Columns of the table already."""
-_UNSAID = {"tensor_parallel": 1}
+_UNSAID = {"tensor_parallel": 1, "fp8": False}
 """What plans meant before they said it."""
 _COMPUTED = "deepspeed.optimizer."
 """A plan's optimizer once more, in DeepSpeed's words."""

@@ -90,7 +90,7 @@ TOKENS_PER_GPU = Metric(
 )
 MFU = Metric(
     name="mfu", title="MFU", unit="%", better="high", shown_as=0.01, digits=3,
-    meaning="model FLOPs used, of the GPU's dense peak at the run's precision; recomputed activations do not count. Of a log of "
+    meaning="model FLOPs used, of the GPU's dense peak at the run's precision (at fp8 with +fp8); recomputed activations do not count. Of a log of "
     "another program as it prints it",
 )  # fmt: skip
 PEAK_ALLOCATED = Metric(

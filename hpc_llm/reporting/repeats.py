@@ -14,8 +14,8 @@ _SBATCH = frozenset(
 )
 """Options of sbatch that say when a job starts, in which turn, who hears of it and who pays. One that may change on which
 nodes it runs, what else runs there or what it may use is not among them, nor one that nobody here knows."""
-_MAY_BE_EMPTY = frozenset(("sbatch", "env", "columns"))
-"""Lists of settings: none given is none of any name."""
+_MAY_BE_EMPTY = frozenset(("sbatch", "env", "columns", "fp8"))
+"""Lists of settings, of which none given is none of any name, and what plans of before did not say."""
 
 
 def settings_of(plan: Mapping[str, Any]) -> dict[str, Any]:

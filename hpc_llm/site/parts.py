@@ -111,7 +111,7 @@ class Gpu(Strict):
     per_node: int = Field(default=0, ge=0)
     """Devices per node; on MI250X the GCDs."""
     capabilities: Capabilities | None = None
-    peak_tflops: Annotated[dict[Literal["bf16", "fp16", "fp32"], float], AfterValidator(tflops)] = {}
+    peak_tflops: Annotated[dict[Literal["bf16", "fp16", "fp32", "fp8"], float], AfterValidator(tflops)] = {}
     """Dense peak by precision, TFLOP/s, for MFU."""
 
     @model_validator(mode="after")

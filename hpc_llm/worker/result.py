@@ -50,7 +50,7 @@ class Record:
     engine: str | None = None
     """That which trains; the plan may have named another."""
     fused: list[str] = field(default_factory=list)
-    """What of the model ran fused, as the plan calls it."""
+    """What of the model ran fused, or in fp8, as the plan calls it."""
     hardware: dict[str, Any] = field(default_factory=dict)
     network: str | None = None
     """That which NCCL took between the nodes, by its own name; None where it did not say."""
@@ -226,7 +226,7 @@ def _rates(record: Record, times: list[float]) -> dict[str, Any]:
     if per_gpu is not None and record.flops_per_token is not None:
         tflops = metrics.model_tflops_per_gpu(per_gpu, record.flops_per_token)
     gpu = record.hardware.get("gpu")
-    peak = plan.gpu.peak_flops or (metrics.peak_flops(gpu, plan.model.precision) if gpu else None)
+    peak = plan.gpu.peak_flops or (metrics.peak_flops(gpu, plan.model.multiplies_in) if gpu else None)
     return {
         "measured_steps": len(times),
         "step_time_s_mean": metrics.mean(times),

@@ -406,3 +406,11 @@ def test_a_cut_line_of_evidence_and_a_cut_reason_say_that_they_go_on() -> None:
     assert reason is not None and reason.endswith("x…")
     short = diagnose_stream(io.BytesIO(log.replace("x" * 900, "x").encode()), "log")
     assert "…" not in short.evidence[0].text
+
+
+@pytest.mark.parametrize("method", ["ddp+fp8", "z3+fp8"])
+def test_what_is_advised_for_a_run_in_fp8_can_be_planned(method: str) -> None:
+    plan = planned("runpod", method, gpus_per_node=2, micro_batch_size=2).plan
+    asked = [rung.flags.split()[1] for rung in rungs(plan) if rung.flags.startswith("--method")]
+    assert asked[0] == f"{method}+r" and all(planned("runpod", one).plan.model.fp8 for one in asked)
+    assert any(line.startswith("--set fp8=false  (") for line in BY_PLAN["nan_loss"](Case(plan=plan)))

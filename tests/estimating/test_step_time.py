@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from hpc_llm.errors import RequestError
 from hpc_llm.estimating.calibrate import FEWEST, Measured, calibrate, compare, usable
+from hpc_llm.estimating.estimate import estimate
 from hpc_llm.estimating.rates import Fitted, GpuFacts, Program, Rates, gpu_facts, gpu_kind
 from hpc_llm.estimating.step_time import step_time, unknown_because
 from hpc_llm.estimating.time_constants import MIN_SPREAD, calibration_from, time_constants
@@ -25,6 +27,7 @@ from hpc_llm.estimating.time_work import Layers, Work, work_of
 from hpc_llm.estimating.walltime import proposal
 from hpc_llm.planning.draft import Site
 from hpc_llm.planning.experiment import Experiment, Plan
+from hpc_llm.planning.gpu import actual_gpu
 from hpc_llm.planning.method import load_method
 from hpc_llm.planning.plan import plan
 from hpc_llm.records.metrics import _PEAKS
@@ -65,6 +68,30 @@ def made(method: str, cluster: str = "local", **said: Any) -> Plan:
 
 
 # By hand
+
+
+def test_fp8_halves_the_products_of_layers_alone_and_rounds_what_enters_them() -> None:
+    plain, eight = step_terms(WORK, RATES), step_terms(replace(WORK, fp8=True, recompute=1.0), RATES)
+    again = step_terms(replace(WORK, recompute=1.0), RATES)
+    # 2 layers of 400 weights, 8 tokens: 4 passes of 2 flops; widths of 60 a layer, 4 thirds of what a step without recompute moves
+    assert again.products - eight.products == pytest.approx(4 * 2 * 8 * 800 / 2 / 1e6)
+    assert eight.traffic - again.traffic == pytest.approx(2 * 4 / 3 * (5.3 * 8 * 60 + 16.5 * 400) / 1e6)
+    assert plain.launches < again.launches == eight.launches
+
+
+def test_runs_in_fp8_take_what_was_said_of_them() -> None:
+    with (ROOT / "benchmarks" / "results" / "fp8.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        batch = {name: int(row[name]) for name in ("micro_batch_size", "sequence_length")}
+        asked = made(row["method"], gpus_per_node=2, set=(f"engine={row['engine']}",), **batch)
+        cluster = load_cluster("local").model_copy(update={"gpu": actual_gpu(load_cluster("local").gpu, H100)})
+        said = estimate(asked, cluster)
+        assert said.time is not None and said.memory.device is not None
+        low, high = said.time.interval
+        assert low < float(row["step_time_s_mean"]) < high
+        assert said.memory.device.peak == pytest.approx(int(row["peak_allocated_bytes"]), rel=0.01)
+    assert len(rows) == 9
 
 
 def test_products_are_two_flops_a_weight_and_pass_and_attention_its_lower_half() -> None:

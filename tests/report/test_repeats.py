@@ -117,6 +117,12 @@ def test_runs_that_recompute_other_shares_of_the_layers_never_share_a_row() -> N
     assert table.column("runs") == [2, 1, 1, 1]
 
 
+def test_runs_in_fp8_never_share_a_row_with_others_and_plans_of_before_had_none() -> None:
+    table = compared(*(run({"recompute": True, **more}) for more in ({"fp8": False}, {}, {"fp8": True})))
+    assert table.column("configuration") == ["", "fp8=True"]
+    assert table.column("runs") == [2, 1]
+
+
 def test_a_label_names_what_differs_from_most_and_the_cause_before_what_follows() -> None:
     usual = {"steps": 10, "optimizer": {"lr_ramp_steps": 1}, "env_file": None, "a": 1, "b": 1, "c": 1}
     odd = [

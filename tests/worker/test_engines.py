@@ -69,6 +69,8 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     found["flat-reduced-sums"] = make_plan(
         "z3", world_size, engine="flat", reduce_precision="bf16", gradient_accumulation_steps=2, micro_batch_size=2
     )
+    for engine, method in {**KINDS, "visiting": "z3o", "recomputing": "z3r"}.items():
+        found[f"{engine}-fp8"] = make_plan(method, world_size, engine=engine if engine in KINDS else "flat", fp8=True)
     found["deepspeed-bf16"] = make_plan("ddp", world_size)
     found["plain-q"] = make_plan("q", world_size, engine="plain")
     found["deepspeed-q"] = make_plan("q", world_size)
@@ -158,6 +160,15 @@ def test_low_precision_learns_as_well(trained: Path, engine: str, precision: str
     expected = losses(trained / "deepspeed-bf16")[-1]
     ended = result(trained / f"{engine}-{precision}")
     assert ended["outcome"] == "COMPLETED" and ended["loss_last"] == pytest.approx(expected, abs=0.3)
+
+
+def test_fp8_trains_the_same_with_each_engine_and_near_bf16(trained: Path) -> None:
+    for engine in KINDS:
+        found, expected = losses(trained / f"{engine}-fp8"), losses(trained / f"{engine}-bf16")
+        assert "fp8" in result(trained / f"{engine}-fp8")["fused"] and found != expected
+        assert found[:6] == pytest.approx(expected[:6], abs=0.05) and found[-1] == pytest.approx(expected[-1], abs=0.3)
+    for kind in ("visiting", "recomputing"):
+        assert losses(trained / f"{kind}-fp8") == pytest.approx(losses(trained / "flat-fp8"), rel=1e-3)
 
 
 def test_a_quantized_base_and_lora_train_in_plain_torch(trained: Path) -> None:

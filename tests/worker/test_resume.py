@@ -42,6 +42,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "flat-bf16": ("z3", {"engine": "flat", "precision": "bf16", "reduce_precision": "bf16"}),
     "flat-z2o": ("z2o", {**OFFLOAD, "precision": "bf16", "reduce_precision": "bf16", "moments_precision": "bf16"}),
     "flat-z3o": ("z3o", {**OFFLOAD, "precision": "bf16"}),
+    "fsdp2-fp8": ("z3", {"engine": "fsdp2", "precision": "bf16", "fp8": True}),
     "fsdp2-fp16": ("z3", {"engine": "fsdp2", "precision": "fp16"}),
     "z0": ("ddp", {}),
     "z2-bf16": ("z2", {"precision": "bf16"}),

@@ -55,6 +55,10 @@ def _fuses_nothing(part: str, wanted: Wanted) -> str:
     return "it fuses nothing"
 
 
+def _multiplies_in_16_bits(wanted: Wanted) -> str:
+    return "multiplies in no fp8, which the method asks for"
+
+
 def _has_whole_layers(wanted: Wanted) -> str:
     return "has whole layers on each rank"
 
@@ -85,6 +89,8 @@ class EngineFacts:
     """Why it does not fuse a part, one of `EngineSetup`'s `fused_…`, in a clause; None where it does."""
     unshared: Callable[[Wanted], str | None] = _has_whole_layers
     """Why ranks cannot share layers with it (`--tensor-parallel`), in a clause that goes on from its name; None where they can."""
+    without_fp8: Callable[[Wanted], str | None] = _multiplies_in_16_bits
+    """Why linear layers cannot multiply in fp8 with it (`+fp8`), in a clause that goes on from its name; None where they can."""
     splitting: Callable[[Wanted], Mapping[str, Chosen]] = _as_it_does
     """How it splits layers, for each field that it heeds of `EngineSetup`'s `layers_per_unit`, `keeps_parameters`,
     `hybrid_sharding`, `reduce_precision`, `compiled_layers`, `overlap`, `fused_optimizer`, `offloaded_step` and `moments_precision`: the value, and why."""

@@ -152,14 +152,14 @@ def _compiles(wanted: Wanted) -> bool:
     """Whole layers that are compiled keep as little as compiled parts of them, and are no faster than these in a graph."""
     if visits(wanted):  # what is compiled as a whole would keep parameters that come and go
         return False
-    return bool(wanted.parallel.gpus_per_node) and wanted.has_cuda and _is_large(wanted)
+    return bool(wanted.parallel.gpus_per_node) and wanted.has_cuda and (_is_large(wanted) or wanted.model.fp8)
 
 
 def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
     has_gpus = bool(wanted.parallel.gpus_per_node)
     shared: dict[str, Chosen] = {
         "reduce_precision": fsdp2.splitting(wanted)["reduce_precision"],
-        "compiled_layers": (True, "which are fewer kernels of a large batch")
+        "compiled_layers": (True, plain.ROUNDS if wanted.model.fp8 else "which are fewer kernels of a large batch")
         if _compiles(wanted)
         else (False, "parts of them are compiled (fused_layers)"),
         "overlap": (has_gpus, "a stream of their own" if has_gpus else "there is no GPU"),
@@ -201,6 +201,7 @@ FACTS = EngineFacts(
     unsuited=unsuited,
     unrecorded=unrecorded,
     unfused=unfused,
+    without_fp8=plain.without_fp8,
     splitting=splitting,
     fallback="deepspeed",
 )

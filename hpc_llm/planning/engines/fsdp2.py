@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hpc_llm.planning.engines import plain
 from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, Chosen, EngineFacts, Wanted
 from hpc_llm.planning.optimizers import PURE_BF16
 
@@ -123,5 +124,6 @@ FACTS = EngineFacts(
     unshared=unshared,
     splitting=splitting,
     unfused=unfused,
+    without_fp8=plain.without_fp8,
     fallback="deepspeed",
 )

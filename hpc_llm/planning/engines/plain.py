@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, EngineFacts, Wanted
+from collections.abc import Mapping
 
+from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, Chosen, EngineFacts, Wanted
+
+ROUNDS = "which rounds to fp8 where a number is made"
+"""Why layers are compiled that multiply in fp8."""
 _SHARED = "ranks exchange sums within each layer that they share"
 
 
@@ -25,6 +29,22 @@ def unrecorded(wanted: Wanted) -> str | None:
     return None
 
 
+def without_fp8(wanted: Wanted) -> str | None:
+    if wanted.parallel.tensor > 1:
+        return "was not tried with fp8 in layers that ranks share"
+    if wanted.family is not None and wanted.family not in KNOWN_FAMILIES:
+        return f"knows nothing of the layers of {wanted.family}, which are to multiply in fp8"
+    return None
+
+
+def _compiles(wanted: Wanted) -> bool:
+    return wanted.model.fp8 and bool(wanted.parallel.gpus_per_node) and wanted.has_cuda
+
+
+def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
+    return {"compiled_layers": (True, ROUNDS)} if _compiles(wanted) else {}
+
+
 def unfused(part: str, wanted: Wanted) -> str | None:
     if wanted.parallel.tensor > 1 and part != "fused_loss":
         return _SHARED
@@ -34,6 +54,8 @@ def unfused(part: str, wanted: Wanted) -> str | None:
         return _not_unpacked(wanted)
     if part == "fused_layers" and not wanted.parallel.gpus_per_node:
         return "there is no GPU"
+    if part == "fused_layers" and _compiles(wanted):
+        return "whole layers are compiled"
     if wanted.family is not None and wanted.family not in KNOWN_FAMILIES:
         return f"nothing is known of the modules of {wanted.family}"
     return None
@@ -64,5 +86,7 @@ FACTS = EngineFacts(
     unshared=shares,
     unrecorded=unrecorded,
     unfused=unfused,
+    without_fp8=without_fp8,
+    splitting=splitting,
     fallback="deepspeed",
 )

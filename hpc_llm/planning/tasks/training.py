@@ -28,7 +28,7 @@ def packages(plan: Plan) -> tuple[str, ...]:
 PLAN_FIELDS = (
     frozenset(
         """method letters model weights data_parallel micro_batch_size gradient_accumulation_steps global_batch_size
-    sequence_length steps warmup_steps seed precision attention recompute quantization peft optimizer lr_ramp_steps
+    sequence_length steps warmup_steps seed precision attention recompute fp8 quantization peft optimizer lr_ramp_steps
     lr_schedule eval_every save_every keep resume profile profile_kernels engine engine_module engine_fallback cuda_graph fused_dequantization fused_lora
     fused_loss fused_layers layers_per_unit keeps_parameters hybrid_sharding reduce_precision compiled_layers overlap fused_optimizer
     offloaded_step moments_precision

@@ -22,8 +22,10 @@ from hpc_llm.worker.engines.layout import Layout, Part
 from hpc_llm.worker.engines.shares import clip_shares
 from hpc_llm.worker.engines.stepping import Masters, Stepper
 from hpc_llm.worker.kernels import fuse
+from hpc_llm.worker.kernels.compiling import CompiledLayers
 from hpc_llm.worker.loss import summed_loss
 from hpc_llm.worker.model.build import build_model
+from hpc_llm.worker.model.shapes import layers_of
 from hpc_llm.worker.tensor_parallel.group import TensorGroup, join
 from hpc_llm.worker.tensor_parallel.split import copies
 
@@ -44,7 +46,8 @@ class PlainEngine(Engine):
         self._masters = Masters(trainable(model), copies=plan.optimizer.type not in PURE_BF16)
         self._stepper = self._make_stepper(plan)
         self._fused = fuse(model, plan, device)
-        self.fused = self._fused.parts
+        self._compiled = CompiledLayers(layers_of(model), device) if plan.engine.compiled_layers else None
+        self.fused = [*self._fused.parts, *(["compiled_layers"] if self._compiled and self._compiled.is_on else [])]
         # With several micro batches their sum is kept in fp32 and averaged once, for which DDP has no way.
         self._captured = self._capture(plan)
         several = plan.batch.gradient_accumulation_steps > 1 or self._captured is not None
@@ -120,6 +123,8 @@ class PlainEngine(Engine):
     def close(self) -> None:
         # DDP first: were it the last to hold the process group, its end would wait for threads that wait for Python's lock.
         self._model = self.module
+        if self._compiled is not None:
+            self._compiled.close()
         self._fused.undo()
         gc.collect()
         super().close()
@@ -138,8 +143,9 @@ class PlainEngine(Engine):
         return Layout(parts, self._stepper.optimizer)
 
     def sentences(self) -> list[str]:
+        parts = (self._fused, self._compiled, self._captured)
         of_optimizer = getattr(self._stepper.optimizer, "sentences", [])
-        return [*self._fused.sentences, *([] if self._captured is None else self._captured.sentences), *of_optimizer]
+        return [sentence for part in parts if part is not None for sentence in part.sentences] + of_optimizer
 
     def steering(self) -> dict[str, Any]:
         return self._stepper.steering()

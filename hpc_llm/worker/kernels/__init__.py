@@ -1,4 +1,5 @@
-"""Parts of a model that compute the same in fewer passes over memory: packed weights, LoRA's layers, the loss, small operations.
+"""Parts of a model that compute otherwise: in fewer passes over memory packed weights, LoRA's layers, the loss, small operations;
+in fp8, where the method says so, the linear layers.
 
 The plan says which are wanted. A part that this model does not have in a form that is known here stays as it was made, and a
 sentence says so. Names, parameters and what is saved are the same with them and without.
@@ -15,8 +16,10 @@ import torch
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.worker.kernels.adapters import fuse_adapters
 from hpc_llm.worker.kernels.dequantization import fuse_dequantization
+from hpc_llm.worker.kernels.fp8 import fp8_layers
 from hpc_llm.worker.kernels.head_loss import HeadLoss, find_head
 from hpc_llm.worker.kernels.layers import fuse_layers
+from hpc_llm.worker.model.shapes import layers_of
 
 
 @dataclass
@@ -24,7 +27,7 @@ class Fused:
     """What of a model is fused."""
 
     parts: list[str] = field(default_factory=list)
-    """As the plan calls them: `fused_dequantization`, `fused_lora`, `fused_loss`, `fused_layers`."""
+    """As the plan calls them: `fused_dequantization`, `fused_lora`, `fused_loss`, `fused_layers`, `fp8`."""
     head_loss: HeadLoss | None = None
     """Computes the loss in place of the model's logits."""
     sentences: list[str] = field(default_factory=list)
@@ -36,6 +39,8 @@ class Fused:
 def fuse(model: Any, plan: Plan, device: torch.device) -> Fused:
     """Fuse what the plan wants fused in `model`, which is ready to train on `device`."""
     found, wanted = Fused(), plan.engine
+    if plan.model.fp8:
+        _note(found, "fp8", (True, fp8_layers(layers_of(model), device)))
     if wanted.fused_dequantization:
         _note(found, "fused_dequantization", fuse_dequantization(model, device))
     if wanted.fused_lora:
