@@ -90,7 +90,7 @@ from hpc_llm.site.sbatch_options import check_signal
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
 
-__all__ = ["Site", "complete_deepspeed", "plan", "renamed"]
+__all__ = ["Site", "complete_deepspeed", "plan"]
 
 _M = TypeVar("_M", bound=BaseModel)
 
