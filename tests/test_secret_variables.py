@@ -118,3 +118,22 @@ def test_a_line_of_a_log_stays(text: str) -> None:
 def test_shapes_of_keys(key: str) -> None:
     assert is_secret(key) and key not in redacted(f"x {key} y")
     assert not is_secret(key[:9])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-Dfs.s3a.secret.key={}", "spark.hadoop.fs.s3a.access.key={}", "api.key: {}", "spark.hadoop.fs.s3a.secret.key {}", "x --wandb.api_key {}",
+        "--trainer.logger.api_key {}", "npm config set //registry.npmjs.org/:_authToken {}", "aws configure set aws_secret_access_key {}",
+        "USERPWD={}", "dbpwd={}", "WIFI_PSK={}",
+    ],
+)  # fmt: skip
+def test_names_whose_words_are_split_by_dots_or_run_together(text: str) -> None:
+    assert redacted(text.format("hunter2horse9")) == text.format("(hidden)") and is_secret(text.format("hunter2horse9"))
+
+
+@pytest.mark.parametrize(
+    "text", ["OLDPWD=/home/hunter2", "--model.tokenizer.path hunter2horse9", "--model.pad_token hunter2horse9", "a.key=hunter2", "-key secret.key -out hunter2x"]
+)  # fmt: skip
+def test_names_with_dots_that_hold_none(text: str) -> None:
+    assert redacted(text) == text

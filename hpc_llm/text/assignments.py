@@ -31,10 +31,12 @@ from hpc_llm.text.secret_values import (
 )
 
 NAMED = late_pattern(
-    r"(?i)auth|key|token|pass|secret|cred|session|pwd|(?<![a-z0-9])(?:pw|pat)=|[_-]pw|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
+    r"(?i)auth|key|token|pass|secret|cred|session|pwd|(?<![a-z0-9])(?:pw|pat)=|[_-]pw|[_-]psk|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
 )
 """A word without which no name in a text is a secret's; most lines have none."""
-_NAME = late_pattern(r"(?:(?i:api|access|secret|private|auth)\ )?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*")
+_NAME = late_pattern(
+    r"(?:(?i:api|access|secret|private|auth)(?:\ |\.(?=(?i:keys?|tokens?)\b)))?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*"
+)
 _QUOTE = r"""(?:\\{0,4}["'`]|%2[27]|&quot;|&\#3[49];|\\u002[27])"""
 _BLANKS = r"[\ \t]{0,40}"
 _SIGN = late_pattern(
@@ -53,9 +55,9 @@ _OPEN = late_pattern(
     r"""(?:\(?\$?[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?"""
 )
 _SETS = late_pattern(
-    r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|printf\ -v|ENV|ARG|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w.-]{1,40}\.)?|(?<![\w-])--?)["']?\Z"""
+    r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|printf\ -v|ENV|ARG|(?:npm|configure)\ set|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w./:-]{1,40}[.:])?|(?<![\w-])--?(?:[\w-]{1,20}\.){0,2}|(?<![\w.-])spark\.(?:[\w-]{1,20}\.){0,4})["']?\Z"""
 )
-"""Words before a name whose value stands behind a blank: those of shells and recipes, and the dashes of an option."""
+"""Words before a name whose value stands behind a blank: those of shells and recipes, the dashes of an option, Spark's settings."""
 _BEFORE, _LONGEST_NAME = 60, 120
 _TWO_DIGITS = late_pattern(r"[0-9A-Fa-f]{2}")
 _IN_A_QUERY = late_pattern(r"(?:[?&]|%3[Ff]|%26|&amp;)\Z")
