@@ -53,6 +53,7 @@ def merge(run: LogRun, later: LogRun) -> None:
     run.paused = later.paused or (run.paused and not later.lines)
     run.was_paused = run.was_paused or later.was_paused
     run.clock.merge(later.clock, paused)
+    run.stamps.merge(later.stamps)
     run.bars.merge(later.bars)
     if later.closed and not run.closed:
         run.flush()
