@@ -47,3 +47,14 @@ def test_what_contradicts_is_empty_and_told(read, text: str, figure: str, value:
     assert getattr(row, figure) == (None if value is None else pytest.approx(value))
     said = [one for one in reading.left_empty if "contradict" in one]
     assert (told in said[0]) if told else not said
+
+
+def test_a_line_like_a_setting_among_the_steps_begins_no_run(read) -> None:
+    reading = read(
+        megatron().replace(
+            LINE.format(6, 6, 48, 1000.0, 8), "  seq_length .......... 65536\n" + LINE.format(6, 6, 48, 1000.0, 8)
+        )
+    )
+    [row] = reading.rows
+    assert (row.sequence_length, row.tokens_per_second) == (1024, 8192.0)
+    assert any("sequence_length 65536" in said for said in reading.left_empty)
