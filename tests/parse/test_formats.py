@@ -735,7 +735,7 @@ def test_vllm_results(row):
         "completed": 10,
         "total_token_throughput": 14029.5,
         "output_throughput": 29.5,
-        "request_throughput": 0.25,
+        "request_throughput": 0.33,
         "request_goodput": None,
         "mean_ttft_ms": 80.0,
         "median_ttft_ms": 75.0,
@@ -747,7 +747,7 @@ def test_vllm_results(row):
     }
     found = row(json.dumps(serve), "serve.json")
     assert (found.prompt_tokens_per_second, found.generated_tokens_per_second) == (14000.0, 29.5)
-    assert (found.queries_per_second, found.time_to_first_token_s_p50) == (0.25, 0.075)
+    assert (found.queries_per_second, found.time_to_first_token_s_p50) == (0.33, 0.075)
     assert (found.time_per_output_token_s_mean, found.latency_s_mean, found.latency_s_p50) == (0.0125, 2.5, 2.0)
     assert (found.latency_s_p90, found.latency_s_p99) == (None, 4.0)
     assert (found.format, found.model, found.tokens_per_second, found.elapsed_s) == ("vllm", "m", 14029.5, 30.5)
@@ -784,7 +784,7 @@ def test_vllm_results(row):
 def test_rates_of_vllm_are_none_where_requests_failed(row, said, outcome, rate):
     """The keys are those of vllm/benchmarks/serve.py."""
     figures = {
-        "request_throughput": 1.0,
+        "request_throughput": said["completed"] / 10.0,
         "output_throughput": 100.0,
         "total_token_throughput": 200.0,
         "median_ttft_ms": 9.0,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hpc_llm.parsing import parse_paths
 
 SERVED = (
     "============ Serving Benchmark Result ============\nSuccessful requests:   {requests}\nBenchmark duration (s):   {duration}\n"
@@ -58,3 +62,17 @@ def test_a_line_like_a_setting_among_the_steps_begins_no_run(read) -> None:
     [row] = reading.rows
     assert (row.sequence_length, row.tokens_per_second) == (1024, 8192.0)
     assert any("sequence_length 65536" in said for said in reading.left_empty)
+
+
+@pytest.mark.parametrize(("rate", "taken"), [(998.0, 1996.0), (999000.0, None)])
+def test_the_file_of_a_benchmark_is_held_to_its_counts_too(tmp_path: Path, rate: float, taken: float | None) -> None:
+    said = {
+        "duration": 10.02,
+        "completed": 100,
+        "total_input_tokens": 10000,
+        "total_output_tokens": 10000,
+        "output_throughput": rate,
+    }
+    (tmp_path / "a.json").write_text(json.dumps({**said, "total_token_throughput": 1996.0, "request_throughput": 9.98}))
+    [row] = parse_paths([tmp_path / "a.json"])
+    assert row.tokens_per_second == taken and ("contradict" in (row.outcome_reason or "")) == (taken is None)
