@@ -118,3 +118,46 @@ def test_a_line_of_a_log_stays(text: str) -> None:
 def test_shapes_of_keys(key: str) -> None:
     assert is_secret(key) and key not in redacted(f"x {key} y")
     assert not is_secret(key[:9])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-Dfs.s3a.secret.key={}", "spark.hadoop.fs.s3a.access.key={}", "api.key: {}", "spark.hadoop.fs.s3a.secret.key {}", "x --wandb.api_key {}",
+        "--trainer.logger.api_key {}", "npm config set //registry.npmjs.org/:_authToken {}", "aws configure set aws_secret_access_key {}",
+        "USERPWD={}", "dbpwd={}", "WIFI_PSK={}", "  hub_token .......... {}", "hub_token\t{}", "| hub_token | {} |", "api_key -> {}",
+    ],
+)  # fmt: skip
+def test_names_whose_words_are_split_by_dots_or_run_together(text: str) -> None:
+    assert redacted(text.format("hunter2horse9")) == text.format("(hidden)") and is_secret(text.format("hunter2horse9"))
+
+
+@pytest.mark.parametrize(
+    "text", ["OLDPWD=/home/hunter2", "--model.tokenizer.path hunter2horse9", "--model.pad_token hunter2horse9", "a.key=hunter2", "-key secret.key -out hunter2x",
+             "| Token | A100 | H100 |", "  cls_token ...... gpt2x", "time_to_token .... 12.5ms", "key -> value1"]
+)  # fmt: skip
+def test_names_with_dots_that_hold_none(text: str) -> None:
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://api.x/v1?key={}", "auth=('me', '{}')", "HTTPBasicAuth('me','{}')", "Incorrect API key provided: {}", "Invalid token '{}'",
+        "API key must be 40 characters long, yours was 13: {}", "for Settings: hf_token: String should match [type=pattern, input_value='{}', x",
+    ],
+)  # fmt: skip
+def test_what_libraries_say_of_a_key_that_was_refused(text: str) -> None:
+    assert redacted(text.format("hunter2horse9")) == text.format("(hidden)")
+    assert "hunter2horse9" not in redacted("unable to access 'https://hunter2horse9@github.com/a/b.git/': 403")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Invalid token 'foo'", "Invalid token expected", "https://me42@host/x", "https://x?key=steps", "auth=('me', None)",
+        "steps: Input should be a valid integer [type=int_parsing, input_value='many9', input_type=str]",
+    ],
+)  # fmt: skip
+def test_messages_that_hold_no_key(text: str) -> None:
+    assert redacted(text) == text

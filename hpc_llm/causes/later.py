@@ -5,6 +5,7 @@ Most logs are of one attempt that ends where it fails. Where the same file goes 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,32 +68,34 @@ class _Down:
     """Slurm took a job down."""
 
     job: int
-    time: datetime | None
-    position: int
+    time_s: float | None
+    """Since a time that is the same for all."""
 
     def is_same(self, other: _Down) -> bool:
         """Whether it is the same taking down, of another part of the job or said again."""
-        if self.time is None or other.time is None:
-            return abs(self.job - other.job) < PARTS
-        apart = abs((self.time - other.time).total_seconds())
-        return apart < (_AGAIN_S if self.job == other.job else AT_ONCE_S) and abs(self.job - other.job) < PARTS
+        is_near = abs(self.job - other.job) < PARTS
+        if self.time_s is None or other.time_s is None or not is_near:
+            return is_near
+        return abs(self.time_s - other.time_s) < (_AGAIN_S if self.job == other.job else AT_ONCE_S)
 
 
 def _begin_of_last_job(found: Sequence[Found]) -> int:
     """Behind which position stands what is of the last job that Slurm took down, in what was found in one file; -1 where all is."""
-    downs = [down for one in found if (down := _down(one)) is not None]
-    return max((one.position for one in downs if not one.is_same(downs[-1])), default=-1)
+    downs = [(down, one.position) for one in found if one.position >= 0 and (down := _down(one.text)) is not None]
+    return max((position for down, position in downs if not down.is_same(downs[-1][0])), default=-1)
 
 
-def _down(one: Found) -> _Down | None:
-    said = _TAKEN_DOWN.search(one.text) if one.position >= 0 else None
+@functools.lru_cache(maxsize=1024)
+def _down(text: str) -> _Down | None:
+    """What a line says of it; the same lines are asked again with each job that follows in the file."""
+    said = _TAKEN_DOWN.search(text)
     if said is None:
         return None
     try:
         time = datetime.fromisoformat(said["time"]) if said["time"] else None
     except ValueError:
         time = None
-    return _Down(int(said["job"]), time, one.position)
+    return _Down(int(said["job"]), None if time is None else (time - datetime.min).total_seconds())
 
 
 @dataclass(frozen=True)

@@ -115,3 +115,24 @@ class Clock:
     def tokens_per_second(self) -> float | None:
         """Of all devices; None where too little was timed, or no tokens are printed."""
         return self.tokens / self.time_s if self.is_exact and self.tokens else None
+
+
+@dataclass
+class Stamps:
+    """The time that lines say their steps took, beside the time between these lines as they are stamped."""
+
+    last: float | None = None
+    timer_s: float = 0.0
+    stamps_s: float = 0.0
+
+    def add(self, stamp: float | None, step_time_s: object, steps: float) -> None:
+        """The next line, which stands for so many steps. A clock that stands still was written by hand, or at once for all."""
+        if stamp is not None and self.last is not None and isinstance(step_time_s, float) and stamp > self.last:
+            self.timer_s += step_time_s * steps
+            self.stamps_s += stamp - self.last
+        self.last = stamp
+
+    def merge(self, later: Stamps) -> None:
+        """Go on with a later piece of the log; what lies between both is not counted."""
+        self.timer_s, self.stamps_s = self.timer_s + later.timer_s, self.stamps_s + later.stamps_s
+        self.last = later.last

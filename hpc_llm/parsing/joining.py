@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hpc_llm.parsing.rules import keep_larger
+from hpc_llm.parsing.rules import keep_larger, leave_empty
 from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun
 from hpc_llm.parsing.work import state_of
 
@@ -53,6 +53,7 @@ def merge(run: LogRun, later: LogRun) -> None:
     run.paused = later.paused or (run.paused and not later.lines)
     run.was_paused = run.was_paused or later.was_paused
     run.clock.merge(later.clock, paused)
+    run.stamps.merge(later.stamps)
     run.bars.merge(later.bars)
     if later.closed and not run.closed:
         run.flush()
@@ -68,6 +69,22 @@ def merge(run: LogRun, later: LogRun) -> None:
     run.learn(later.values)  # in order, so the last word counts, and of a peak the largest
     run.learn(later.companion, companion=True)
     run.pending = later.pending or run.pending
+
+
+def is_stray(runs: list[LogRun], number: float | None) -> bool:
+    """Whether the last run is but one line like a setting, behind which the run before goes on with its next step; it is then left out."""
+    run = runs[-1]
+    if len(runs) < 2 or len(run.values) != 1 or run.has_steps or run.trains or run.aftermath is not None:
+        return False
+    if not runs[-2].goes_on(number):
+        return False
+    [(name, value)] = run.values.items()
+    if name in runs[-2].values and value != runs[-2].values[name]:
+        leave_empty(
+            runs[-2].values, f"{name} {value}: it is printed among the steps of a run with {runs[-2].values[name]}"
+        )
+    run.values.clear()
+    return True
 
 
 def rejoin(runs: list[LogRun]) -> None:

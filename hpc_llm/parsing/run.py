@@ -17,7 +17,7 @@ from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.bars import Bars
-from hpc_llm.parsing.clock import Clock, ClockReading
+from hpc_llm.parsing.clock import Clock, ClockReading, Stamps
 from hpc_llm.parsing.commas import LOSS_UNREAD
 from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
 from hpc_llm.parsing.gaps import Gaps
@@ -110,6 +110,7 @@ class LogRun:
     not_measured: float = 0.0
     """Steps whose time holds something else, the first line's left out."""
     clock: Clock = field(default_factory=Clock)
+    stamps: Stamps = field(default_factory=Stamps)
     bars: Bars = field(default_factory=Bars)
     work: Work = field(default_factory=Work)
     sample: StepSample | None = None
@@ -319,6 +320,9 @@ class LogRun:
     def _line(self, step: dict[str, Value], measured: frozenset[str]) -> Line:
         stamp, rounding = step.pop("stamp_s", None), step.pop("stamp_rounding_s", 0.0)
         at = float(stamp) if isinstance(stamp, float) else None
+        self.stamps.add(
+            at, step.get("step_time_s") if self.lines > 2 else None, self.weight
+        )  # the second may hold the first
         return Line(self.last, self.weight, dict(step), measured, at, float(rounding))
 
     @staticmethod
@@ -350,6 +354,7 @@ class LogRun:
         `facts` are those that the last of the step lines prints.
         """
         self.flush()
+        self.stamps.last = None
         self.clock.stop()  # whole chunks bring no clock, so what it has measured ends here
         self.learn({n: v for n, v in facts.items() if n not in _STEP_FIELDS and n not in MEASURED and n not in PEAKS})
         self.gaps.add(self.last, order[0])

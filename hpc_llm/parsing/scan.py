@@ -18,7 +18,7 @@ from hpc_llm.parsing.begun import Begun
 from hpc_llm.parsing.copies import Copies
 from hpc_llm.parsing.fast import FastLane, end_of_chunk
 from hpc_llm.parsing.held import Held
-from hpc_llm.parsing.joining import MOST_RUNS, leave_out, merge, rejoin, without_empty
+from hpc_llm.parsing.joining import MOST_RUNS, is_stray, leave_out, merge, rejoin, without_empty
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of
 from hpc_llm.parsing.mixed import Mixture, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
@@ -271,6 +271,8 @@ class Scanner:
         by_step = "order" not in values
         position = self._offset + found.start
         if not jobs.is_own(self.run) and self._goes_on(self.runs[-2], number if by_step else None, position):
+            rejoin(self.runs)
+        if is_stray(self.runs, number if by_step else None):
             rejoin(self.runs)
         if self.run.mixed is None and self._copies.takes_second_line(self.run, found, values, self._rules_of_step):
             return

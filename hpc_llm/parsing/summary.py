@@ -13,6 +13,7 @@ from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
 from hpc_llm.parsing.rules import BEGINS, EMPTY_COLUMNS, LEFT_EMPTY, Value
 from hpc_llm.parsing.run import RATES, LogRun
 from hpc_llm.records.metrics import finite
+from hpc_llm.records.relations import broken
 from hpc_llm.records.run import Outcome
 
 _OF_THE_LOG = frozenset(
@@ -69,6 +70,7 @@ def row_of(run: LogRun) -> Row:
         _of_unequal_steps(run, columns)
     _derive(columns, values, None if run.work.changed else tokens_per_step(values, run.packed))
     _hold_to_the_run(run, columns, values, averages=not seen or seen[0].averages)
+    _hold_to_relations(run, columns, values)
     _judge(run, columns, values)
     if run.mixed is not None:
         _empty(run, columns)
@@ -195,6 +197,24 @@ def _hold_to_the_run(run: LogRun, columns: dict[str, Any], values: Mapping[str, 
     if said is not None:
         columns.update(dict.fromkeys(empty))
         run.left_empty = f"{run.left_empty}; {said}" if run.left_empty else said
+
+
+def _hold_to_relations(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value]) -> None:
+    """Leave empty what contradicts other figures of the log."""
+    figures: dict[str, Any] = {**values, **{name: value for name, value in columns.items() if value is not None}}
+    if columns.get("kind") != TRAIN:
+        figures.pop("step_time_s_mean", None)
+    if (
+        run.numbered
+        and run.first is not None
+        and run.first <= (_steps_in_first_line(run) or 1)
+        and not run.work.changed
+    ):
+        figures |= {"steps_from_start": run.last, "step_batch": run.work.known.get("global_batch_size")}
+    figures |= {"timer_s": run.stamps.timer_s, "stamps_s": run.stamps.stamps_s}
+    for said, names in broken(figures):
+        columns.update(dict.fromkeys(columns.keys() & set(names)))
+        run.left_empty = "; ".join(filter(None, (run.left_empty, f"figures that contradict each other: {said}")))
 
 
 def _judge(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 
 from hpc_llm.records import metrics
 from hpc_llm.records.possible import bounded, figure_of
+from hpc_llm.records.relations import OF_A_RESULT, broken
 
 TOLERANCE = 1e-3
 """Share by which a figure may differ from what it follows from: rounded by hand, as tables have it."""
@@ -54,7 +55,28 @@ def contradictions(plan: Mapping[str, Any], result: Mapping[str, Any]) -> list[C
         return list(_of_answers(result)) if plan.get("task") == "infer" else []
     of_plan = (_of_sizes, _of_gpu, _of_steps) if result.get("outcome") != "INVALID" else ()
     found = [one for look in of_plan for one in look(plan, result)]
-    return [*found, *_of_times(result), *_of_rates(plan, result), *_of_losses(plan, result)]
+    return [
+        *found,
+        *_of_times(result),
+        *_of_rates(plan, result),
+        *_of_losses(plan, result),
+        *_of_relations(plan, result),
+    ]
+
+
+def _of_relations(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    mean, batch = figure_of(result, "step_time_s_mean"), _count(result, "global_batch_size")
+    is_whole = not result.get(
+        "resumed"
+    )  # what went on from a checkpoint counts what was done before, perhaps otherwise
+    has_loss = is_whole and result.get("eval_loss") is not None
+    beside = {
+        "planned_steps": _count(plan, "steps") if is_whole else None,
+        "planned_tokens": tokens_of_a_step(plan),
+        "sample_s": mean / batch if mean and batch else None,
+        "evaluations_of_loss": result.get("evaluations") if has_loss else None,
+    }
+    return broken({**result, **beside}, OF_A_RESULT)
 
 
 def agreeing(plan: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:

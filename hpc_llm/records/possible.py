@@ -17,19 +17,28 @@ _LONG = {"message": 1 << 16, "traceback": 1 << 18}
 
 _COUNT = 1 << 53
 """A count beyond is one of nothing, and no table could hold it."""
+_BYTES = 1 << 48
+"""No machine has as much memory."""
 _LONGEST_S = 100 * 366 * 86400.0
 _LEAST = 5e-324
 """The smallest number above 0."""
 _LARGEST = 1e38
 
-_COUNTS = dict.fromkeys(
-    """num_parameters nodes world_size micro_batch_size gradient_accumulation_steps global_batch_size sequence_length
+_COUNTS = (
+    dict.fromkeys(
+        """num_parameters nodes world_size micro_batch_size gradient_accumulation_steps global_batch_size sequence_length
     tensor_parallel total_queries train_samples""".split(),
-    (1, _COUNT),
-) | dict.fromkeys(
-    """gpus_per_node warmup_steps measured_steps step peak_allocated_bytes peak_reserved_bytes peak_device_bytes peak_host_bytes
-    allocated_bytes trained_tokens best_step predicted_peak_allocated_bytes prompt_tokens generated_tokens""".split(),
-    (0, _COUNT),
+        (1, _COUNT),
+    )
+    | dict.fromkeys(
+        "gpus_per_node warmup_steps measured_steps step trained_tokens best_step prompt_tokens generated_tokens".split(),
+        (0, _COUNT),
+    )
+    | dict.fromkeys(
+        """peak_allocated_bytes peak_reserved_bytes peak_device_bytes peak_host_bytes allocated_bytes
+    predicted_peak_allocated_bytes""".split(),
+        (0, _BYTES),
+    )
 )
 _MEASURES = {
     "step_time_s": (_LEAST, _LONGEST_S),
@@ -88,7 +97,7 @@ def is_count(name: str) -> bool:
 def range_of(name: str) -> str:
     """What the figure of that name, which is known, can be, in words.
 
-    >>> range_of("mfu"), range_of("perplexity"), range_of("peak_device_bytes")
+    >>> range_of("mfu"), range_of("perplexity"), range_of("best_step")
     ('above 0, at most 1', 'at least 1, at most 1.79769e+308', 'at least 0, at most 9.0072e+15')
     """
     low, high = _COUNTS.get(name) or _MEASURES[name]

@@ -15,8 +15,9 @@ from hpc_llm.immutable import dataclass
 from hpc_llm.text.bare_values import bare, bare_password
 from hpc_llm.text.connection_strings import in_connection_string, is_of_connection, is_password_of_connection
 from hpc_llm.text.late_pattern import late_pattern
-from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_trackers, kind_of, tells
+from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_trackers, kind_of, tells, words_of
 from hpc_llm.text.secret_values import (
+    DIGITS_APART,
     is_composed,
     is_expression,
     is_generated,
@@ -31,10 +32,12 @@ from hpc_llm.text.secret_values import (
 )
 
 NAMED = late_pattern(
-    r"(?i)auth|key|token|pass|secret|cred|session|pwd|(?<![a-z0-9])(?:pw|pat)=|[_-]pw|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
+    r"(?i)auth|key|token|pass|secret|cred|session|pwd|(?<![a-z0-9])(?:pw|pat)=|[_-]pw|[_-]psk|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
 )
 """A word without which no name in a text is a secret's; most lines have none."""
-_NAME = late_pattern(r"(?:(?i:api|access|secret|private|auth)\ )?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*")
+_NAME = late_pattern(
+    r"(?:(?i:api|access|secret|private|auth)(?:\ |\.(?=(?i:keys?|tokens?)\b)))?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*"
+)
 _QUOTE = r"""(?:\\{0,4}["'`]|%2[27]|&quot;|&\#3[49];|\\u002[27])"""
 _BLANKS = r"[\ \t]{0,40}"
 _SIGN = late_pattern(
@@ -44,7 +47,7 @@ _SIGN = late_pattern(
       (?P<sign>{_BLANKS}(?:=>|:=|={{1,3}}|:[-=](?=[^\s}}]{{1,200}}\}})|:(?!:)|\\u003[dD]|%3[DdAa]|<-){_BLANKS}|(?:\[\d{{0,6}}\])?\+?=(?=\S))
     | (?P<pair>["']?\ {{0,3}},\ {{0,3}}["']?value["']?\ {{0,3}}[:=]\ {{0,3}}|["']?\ {{1,3}}value=|\ {{0,3}},\ {{0,3}}(?=["']))
     | (?P<tag>>|</[A-Za-z]{{1,20}}>\s{{0,20}}<[A-Za-z]{{1,20}}>)
-    | (?P<loose>\ {{0,40}}(?:\||\.{{3,80}}|\t)\ {{0,40}}|\ {{1,4}})
+    | (?P<loose>\ {{0,40}}(?:\||\.{{3,80}}|\t|->)\ {{0,40}}|\ {{1,4}})
     )""",
     re.VERBOSE,
 )
@@ -53,9 +56,9 @@ _OPEN = late_pattern(
     r"""(?:\(?\$?[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?"""
 )
 _SETS = late_pattern(
-    r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|printf\ -v|ENV|ARG|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w.-]{1,40}\.)?|(?<![\w-])--?)["']?\Z"""
+    r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|printf\ -v|ENV|ARG|(?:npm|configure)\ set|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w./:-]{1,40}[.:])?|(?<![\w-])--?(?:[\w-]{1,20}\.){0,2}|(?<![\w.-])spark\.(?:[\w-]{1,20}\.){0,4})["']?\Z"""
 )
-"""Words before a name whose value stands behind a blank: those of shells and recipes, and the dashes of an option."""
+"""Words before a name whose value stands behind a blank: those of shells and recipes, the dashes of an option, Spark's settings."""
 _BEFORE, _LONGEST_NAME = 60, 120
 _TWO_DIGITS = late_pattern(r"[0-9A-Fa-f]{2}")
 _IN_A_QUERY = late_pattern(r"(?:[?&]|%3[Ff]|%26|&amp;)\Z")
@@ -77,7 +80,7 @@ class Assigned:
     start: int
     """Where the value begins in the text."""
     how: str
-    """`tight`: a sign without blanks; `spaced`: with them; `option`: a blank behind a word that sets; `loose`: little else."""
+    """`tight`: a sign without blanks; `spaced`: with them; `option`: a blank behind a word that sets; `table`: dots, a bar, an arrow or a tab; `loose`: little else."""
     is_quoted: bool
     is_subscript: bool
     """Whether brackets close the name, as in source."""
@@ -144,7 +147,7 @@ def _assigned(text: str, name: str, end: int) -> Assigned | None:
         value = _quoted(text, start, before[-1])
     else:
         value = _quoted(text, start, quote) if quote else bare(text, start)
-        if not quote and (how == "loose" or _ROW.match(text, text.rfind("\n", 0, begin) + 1)):
+        if not quote and (how in ("loose", "table") or _ROW.match(text, text.rfind("\n", 0, begin) + 1)):
             value = value.partition("|")[0]
         elif not quote and how != "pair" and (kind_of(name) == "password" or is_of_connection(name)):
             longer = bare_password(text, start, begin, is_in_tag=sign["tag"] is not None)
@@ -172,7 +175,8 @@ def _secret(one: Assigned) -> Assigned | None:
 
 def _how(sign: re.Match[str], before: str) -> str:
     if sign["loose"] is not None:
-        return "option" if not sign["loose"].strip() and _SETS.search(before) else "loose"
+        is_table = bool(sign["loose"].strip(" "))
+        return "table" if is_table else "option" if _SETS.search(before) else "loose"
     if sign["pair"] is not None:
         return "pair"
     return "spaced" if sign["sign"] is not None and sign["sign"] != sign["sign"].strip() else "tight"
@@ -213,7 +217,8 @@ def _is_secret(one: Assigned) -> bool:
     if is_harmless(value) or (kind_of(name) == "key" and is_number(value) and not is_long):
         return False
     if one.is_query and (sure or name.lower() in _OF_QUERIES):
-        return is_generated(value, least=8) or (sure == "surely" and len(value) >= _SHORTEST)
+        is_drawn = is_generated(value, least=8) or (len(value) >= 8 and DIGITS_APART.search(value) is not None)
+        return is_drawn or (sure == "surely" and len(value) >= _SHORTEST)
     if name in OF_VARIABLES and one.how == "tight" and not one.is_subscript:
         return is_mixed(value) if is_collective(name) else is_generated(value, least=8)
     if not sure:  # `pass` is a word of many programs, so its value has to be drawn
@@ -232,15 +237,19 @@ def _is_secret(one: Assigned) -> bool:
         return False
     if not is_kept(name, value) or not is_told(value):
         return False
-    if one.how == "loose":
-        return is_generated(value) or (
-            kind_of(name) == "password" and is_composed(value, marks="") and len(value) > _SHORTEST
-        )
+    if one.how in ("loose", "table"):
+        is_named = kind_of(name) == "password" or (one.how == "table" and sure == "surely" and _is_of_a_dump(one))
+        return is_generated(value) or (is_named and is_composed(value, marks="") and len(value) > _SHORTEST)
     if (sure == "likely" and one.how != "tight" and not one.is_quoted) or (
         one.how == "pair" and not (name.isupper() and "_" in name)
     ):
         return is_composed(value)
     return not (name.lower() == "token" and one.how == "spaced" and not one.is_quoted and value.isalpha())
+
+
+def _is_of_a_dump(one: Assigned) -> bool:
+    """Whether it is an argument in a table of them: tables of results have columns for tokens, and values with units."""
+    return len(words_of(one.name)) > 1 and (one.value[0].isalpha() or DIGITS_APART.search(one.value) is not None)
 
 
 _SHORTEST, _SHORTEST_OF_KEYS = 4, 6

@@ -20,11 +20,11 @@ from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_blocks import secrets_in_blocks
 from hpc_llm.text.secret_encoded import is_login, secrets_encoded
 from hpc_llm.text.secret_inputs import secrets_in_inputs
-from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable, words_of
+from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable, tells, words_of
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
 from hpc_llm.text.secret_programs import secrets_in_commands
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
-from hpc_llm.text.secret_values import HIDDEN, is_harmless, is_kept, is_number, is_told
+from hpc_llm.text.secret_values import HIDDEN, is_composed, is_harmless, is_kept, is_number, is_told
 from hpc_llm.text.shell_joins import lines_joined, words_joined
 from hpc_llm.text.shown import shown
 from hpc_llm.text.word_lists import with_lists_as_commands
@@ -43,6 +43,18 @@ _CLIENT = late_pattern(
 _SAID_IN_WORDS = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:password|passwd|passphrase|passcode|api[ ]key|secret[ ]key|access[ ]token)["']?[\ ](?i:is|was)(?:[\ ]now)?:?[\ ]{1,3}["'`]?)([^\s"'`,;$<(\[{)\]}]{4,200})"""
 )
+_REFUSED = late_pattern(
+    r"""(?<![A-Za-z0-9])((?i:(?:incorrect|invalid|wrong|bad|unknown|expired)\ (?:api[ _]key|(?:access\ |auth\ )?token|password|credentials?)(?:\ provided)?:?\ |api\ key\ must\ be\ [^\n:]{1,60},\ yours\ was\ \d{1,4}:\ )["'`]?)([^\s"'`,;$<(\[{)\]}]{6,200})"""
+)
+"""What a service says of the key that it was given."""
+_PAIR = late_pattern(
+    r"""(?<![A-Za-z0-9])((?i:auth=|\w{0,12}(?:basic|digest|proxy)auth)\(["'][^"'\n]{1,100}["'],\ {0,2}["'])([^"'\n]{4,200})"""
+)
+"""A user and a password, as libraries of HTTP take them."""
+_CHECKED = late_pattern(
+    r"""(?<![\w.])((\w{0,40}(?i:token|key|pass(?:word|wd|phrase)?|secret|credentials?)):?\ [^\n]{0,120}?\[type=\w{1,60},\ input_value=["'])([^"'\n]{4,300})"""
+)
+"""What pydantic says of a field and its value."""
 _LOGIN = late_pattern(
     r"""(?<![\w-])((?:login\ (?:[^\n|;&]{0,200}?\ )?-p[\ =]?|login\ [^\s:]{1,100}\ {1,5}password\ {1,5})["']?)([^\s"'$<(-][^\s"']{3,200})"""
 )
@@ -232,7 +244,19 @@ _FOUND = (
     secrets_in_inputs,
     secrets_encoded,
 )
-_WORDS_OF_NAMED = ("auth", "key", "token", "pass", "basic ", "mysql", "mariadb", "login", "%3a")
+_WORDS_OF_NAMED = (
+    "auth",
+    "key",
+    "token",
+    "pass",
+    "basic ",
+    "mysql",
+    "mariadb",
+    "login",
+    "%3a",
+    "input_value",
+    "credential",
+)
 
 
 def _may_be_named(text: str) -> bool:
@@ -249,6 +273,14 @@ def _is_value(found: re.Match[str]) -> bool:
 def _is_password(found: re.Match[str]) -> bool:
     """Whether what stands behind "the password is", or an option for one, can be one, and is no word on it."""
     return not is_harmless(found[2]) and is_told(found[2])
+
+
+def _is_refused(found: re.Match[str]) -> bool:
+    return _is_password(found) and is_composed(found[2].rstrip("."))
+
+
+def _is_checked(found: re.Match[str]) -> bool:
+    return tells(found[2]) == "surely" and not is_harmless(found[3])
 
 
 def _is_encoded(found: re.Match[str]) -> bool:
@@ -275,6 +307,9 @@ _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_BASIC, _is_basic),
     (_CLIENT, _is_password),
     (_SAID_IN_WORDS, _is_password),
+    (_REFUSED, _is_refused),
+    (_PAIR, _is_password),
+    (_CHECKED, _is_checked),
     (_LOGIN, _is_password),
     (_ENCODED, _is_encoded),
 )

@@ -18,7 +18,7 @@ _KEYS = frozenset(
     """.split()
 )
 """Of these no plain number is one."""
-_AT_THE_END = frozenset("PASS PWD PW AUTH PAT DSN COOKIE".split())
+_AT_THE_END = frozenset("PASS PWD PW PSK AUTH PAT DSN COOKIE".split())
 """Words that mean a secret as the last of several: DB_PASS does, PWD and PASS_RATE do not."""
 _COLLECTIVE = frozenset("TOKENS SESSION".split())
 """Last words of names whose value is a number more often than a secret."""
@@ -32,7 +32,7 @@ _RUN_TOGETHER = late_pattern(
     r"\A[A-Z]{2,20}(?:PASSWORDS?|PASSWD|PASSPHRASE|APIKEYS?|APITOKEN|ACCESSKEY|ACCESSTOKEN|SECRETKEY|PRIVATEKEY|AUTHTOKEN)\Z"
 )
 _AT_THE_END_OF_A_WORD = late_pattern(
-    r"\A([A-Z]{2,20}?)(?:(KEYS?)|PASS|SECRETS?|(?<=\AHF)TOKEN|(?<=\AGH)TOKEN|(?<=HUB)TOKEN|(?<=WANDB)TOKEN|(?<=SESSION)TOKEN|(?<=BOT)TOKEN|(?<=IDENTITY)TOKEN|(?<=REGISTRY)TOKEN)\Z"
+    r"\A([A-Z]{2,20}?)(?:(KEYS?)|PASS|(?<!OLD)PWD|SECRETS?|(?<=\AHF)TOKEN|(?<=\AGH)TOKEN|(?<=HUB)TOKEN|(?<=WANDB)TOKEN|(?<=SESSION)TOKEN|(?<=BOT)TOKEN|(?<=IDENTITY)TOKEN|(?<=REGISTRY)TOKEN)\Z"
 )
 """PGPASS and SIGNINGKEY, in one word."""
 _NO_SECRETS_LEFT = frozenset(
@@ -69,7 +69,7 @@ _IDENTIFIES = frozenset(
 _TOLD = late_pattern(
     r"""(?i:token|passw[a-z]{1,6}|passphrase|passcode|secrets?|credentials?|creds|authorization
     |(?:api|access|secret|auth|private|wandb|ssh|signing|encryption|deploy|account|storage|license|master|subscription|service
-    |session|admin|client|openai|anthropic|hf|hub|aws|azure|google)[ _-]?key)
+    |session|admin|client|openai|anthropic|hf|hub|aws|azure|google)[ _.-]?key)
     (?:[ _-]?(?:value|prod|dev|raw|plain|new|old|str))?\Z""",
     re.VERBOSE,
 )
@@ -159,7 +159,7 @@ def tells(name: str) -> str:
     if words[-1] in _AT_THE_END and words[-2] not in _NO_SECRETS_LEFT:
         return "surely" if words[-1] in _PASSES and not _is_of_programs(words[-2]) else "likely"
     joined = _AT_THE_END_OF_A_WORD.match(words[-1])
-    if joined and words[-1].endswith("PASS") and not _is_of_programs(joined[1]):
+    if joined and words[-1].endswith(("PASS", "PWD")) and not _is_of_programs(joined[1]):
         return "surely"
     return "likely" if joined else "maybe"
 

@@ -48,7 +48,7 @@ _PATH = late_pattern(r"\A(?:(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]*)+|~/[\w.-]+)")
 _BEARER = late_pattern(r"(?:[\w.-]{1,80}=)?\s{0,5}[Bb]earer\ {1,3}[^\s$]{6,}\s{0,5}")
 """A whole value; within a text two such words can be anything."""
 _KEY_LIKE = late_pattern(r"[0-9a-f]{32,100}|(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_=-]{24,2000}")
-_DIGITS_APART = late_pattern(r"\d[A-Za-z_]{1,40}\d")
+DIGITS_APART = late_pattern(r"\d[A-Za-z_]{1,40}\d")
 _NO_LETTER = late_pattern(r"[^A-Za-z0-9]+")
 
 
@@ -141,7 +141,7 @@ def is_expression(value: str) -> bool:
     named = _IDENTIFIER.fullmatch(value)
     if named is None or not is_secret_name(named[1]):
         return False
-    return not (_DIGITS_APART.search(value) and is_generated(value, least=8))  # a drawn word may end in `pw`
+    return not (DIGITS_APART.search(value) and is_generated(value, least=8))  # a drawn word may end in `pw`
 
 
 def is_composed(value: str, marks: str = "!#$%^&*+=?@~|\\") -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from hpc_llm.causes import later
 from hpc_llm.diagnosis import Diagnosis
 from hpc_llm.parsing import parse_stream
 
@@ -218,3 +219,11 @@ def test_a_child_whose_parent_ended_is_no_rank(diagnose: Diagnose) -> None:
     )
     found = diagnose(text)
     assert found.cause.id == "unknown" and "rank" not in found.summary and "started this one" in found.summary
+
+
+def test_each_line_of_a_job_taken_down_is_read_once() -> None:
+    line = "slurmstepd: error: *** JOB {0} ON n{0} CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
+    later._down.cache_clear()
+    text = "".join(map(line.format, range(400)))
+    assert parse_stream("x", io.BytesIO(text.encode())).rows[-1].cause == "walltime"
+    assert 0 < later._down.cache_info().misses <= 400

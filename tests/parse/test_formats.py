@@ -282,7 +282,7 @@ def test_deepspeed_below_another_program_only_adds(row, steps):
 def megatron(i: int, spelling: str) -> str:
     if spelling == "equals":
         return (
-            f"[2026-01-01 10:00:42][INFO][training:1609] -  iteration=       {i}/  100 | consumed_samples=         768 |"
+            f"[2026-01-01 10:00:42][INFO][training:1609] -  iteration=       {i}/  100 | consumed_samples={16 * i:12} |"
             f" consumed_tokens=     3145728 | elapsed_time_per_iteration_ms=2000.5 | learning_rate=1.5e-08 |"
             f" global_batch_size=   16 | lm loss=11.25 | loss_scale=1.0 | grad_norm=2.5 | actual_seqlen=  512 |"
             f" number_of_skipped_iterations=  0 | samples_per_second=8.0 | tokens_per_gpu_per_second_tgs=1203.5 |"
@@ -291,7 +291,7 @@ def megatron(i: int, spelling: str) -> str:
     stamp = " [2026-01-01 15:23:07]" if spelling == "new" else ""
     rate = " throughput per GPU (TFLOP/s/GPU): 49.5 |" if spelling == "new" else ""
     return (
-        f"{stamp} iteration        {i}/     100 | consumed samples:           40 | elapsed time per iteration (ms): 2000.5 |{rate}"
+        f"{stamp} iteration        {i}/     100 | consumed samples: {16 * i:12} | elapsed time per iteration (ms): 2000.5 |{rate}"
         f" learning rate: 1.500E-08 | global batch size:    16 | lm loss: 1.125000E+01 | loss scale: 8388608.0 | grad norm: 2.500 |"
         f" number of skipped iterations:   {int(i == 1)} | number of nan iterations:   0 |\n"
     )
@@ -735,7 +735,7 @@ def test_vllm_results(row):
         "completed": 10,
         "total_token_throughput": 14029.5,
         "output_throughput": 29.5,
-        "request_throughput": 0.25,
+        "request_throughput": 0.33,
         "request_goodput": None,
         "mean_ttft_ms": 80.0,
         "median_ttft_ms": 75.0,
@@ -747,7 +747,7 @@ def test_vllm_results(row):
     }
     found = row(json.dumps(serve), "serve.json")
     assert (found.prompt_tokens_per_second, found.generated_tokens_per_second) == (14000.0, 29.5)
-    assert (found.queries_per_second, found.time_to_first_token_s_p50) == (0.25, 0.075)
+    assert (found.queries_per_second, found.time_to_first_token_s_p50) == (0.33, 0.075)
     assert (found.time_per_output_token_s_mean, found.latency_s_mean, found.latency_s_p50) == (0.0125, 2.5, 2.0)
     assert (found.latency_s_p90, found.latency_s_p99) == (None, 4.0)
     assert (found.format, found.model, found.tokens_per_second, found.elapsed_s) == ("vllm", "m", 14029.5, 30.5)
@@ -784,7 +784,7 @@ def test_vllm_results(row):
 def test_rates_of_vllm_are_none_where_requests_failed(row, said, outcome, rate):
     """The keys are those of vllm/benchmarks/serve.py."""
     figures = {
-        "request_throughput": 1.0,
+        "request_throughput": said["completed"] / 10.0,
         "output_throughput": 100.0,
         "total_token_throughput": 200.0,
         "median_ttft_ms": 9.0,

@@ -133,19 +133,19 @@ def test_no_gpu_does_more_than_it_can(tmp_path: Path, gpu: str, tflops: str, mfu
 
 
 @pytest.mark.parametrize(
-    ("retokenized", "first_ms", "rate"), [(0, "0.00", None), (1024, "0.00", 1200.0), (0, "9.50", 1200.0)]
+    ("retokenized", "first_ms", "rate"), [(0, "0.00", None), (1024, "0.00", 2765.5), (0, "9.50", 2765.5)]
 )
 def test_a_benchmark_without_answers_has_no_rates(
     tmp_path: Path, retokenized: int, first_ms: str, rate: float | None
 ) -> None:
     table = (
         f"Total generated tokens:   1024\nTotal generated tokens (retokenized):  {retokenized}\n"
-        "Output token throughput (tok/s):  200.0\nTotal token throughput (tok/s):   1200.0\n"
+        "Output token throughput (tok/s):  1765.5\nTotal token throughput (tok/s):   2765.5\n"
         f"Mean E2E Latency (ms):   180.67\nMedian TTFT (ms):   {first_ms}\n"
     )
     (tmp_path / "a.log").write_text(VLLM % "0.58" + table)
     [reading] = read_inputs([tmp_path / "a.log"])
     [row] = reading.rows
     assert row.tokens_per_second == rate
-    assert (row.generated_tokens_per_second, row.latency_s_mean) == ((200.0, 0.18067) if rate else (None, None))
+    assert (row.generated_tokens_per_second, row.latency_s_mean) == ((1765.5, 0.18067) if rate else (None, None))
     assert any("answers held no text" in one for one in reading.left_empty) == (rate is None)

@@ -356,7 +356,7 @@ def test_the_pipeline_engine_below_another_program_counts_its_steps_once(read):
     for n in range(10, 101, 10):
         text += f"steps: {n} loss: 8.9000 iter time (s): 2.500 samples/sec: 102.400\n"
         text += (
-            f" iteration {n:8}/     100 | consumed samples: {n} | elapsed time per iteration (ms): 2600.0 | learning rate: 1.0E-04 | "
+            f" iteration {n:8}/     100 | consumed samples: {256 * n} | elapsed time per iteration (ms): 2600.0 | learning rate: 1.0E-04 | "
             "global batch size:   256 | lm loss: 8.9E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
         )
     row = read(text).rows[0]

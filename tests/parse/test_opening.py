@@ -19,7 +19,7 @@ HEAD = "using world size: 8, data-parallel size: 8\n  seq_length ...............
 
 def line(step: int, ms: float, stamp: str = "") -> str:
     return (
-        f" {stamp} iteration {step:8}/     900 | consumed samples: 40 | elapsed time per iteration (ms): {ms:.1f} | throughput per GPU"
+        f" {stamp} iteration {step:8}/     900 | consumed samples: {64 * step} | elapsed time per iteration (ms): {ms:.1f} | throughput per GPU"
         f" (TFLOP/s/GPU): {100000 / ms:.1f} | learning rate: 1.0E-04 | global batch size:    64 | lm loss: 9.5E+00 |\n"
     )
 

@@ -15,7 +15,7 @@ OWN = (ROOT / "logs", ROOT / "tests" / "diagnose" / "corpus", ROOT / "tests" / "
 
 SETUP = "using world size: 8, data-parallel size: 8, tensor-model-parallel size: 1, pipeline-model-parallel size: 1\n"
 MEGATRON = (
-    " iteration {i:8}/   10000 | consumed samples: {i} | elapsed time per iteration (ms): {t} | learning rate: 1.0E-04 |"
+    " iteration {i:8}/   10000 | elapsed time per iteration (ms): {t} | learning rate: 1.0E-04 |"
     " global batch size:    64 | lm loss: 8.5E+00 | grad norm: 0.1 |\n"
 )
 SAGEMAKER = "Batch {i} Loss: 2.5, Speed: {t} samples/sec, Model TFLOPS/GPU: 150.5\n"

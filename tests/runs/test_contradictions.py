@@ -116,6 +116,26 @@ def test_what_contradicts_is_no_figure_and_the_row_says_why(name: str, tmp_path:
     assert row.world_size == 1 and row.global_batch_size == 2 and row.gpu is None
 
 
+@pytest.mark.parametrize(
+    ("changed", "why", "empty"),
+    [
+        ({"num_parameters": 7, "trainable_parameters": 8}, "trainable and all parameters", "num_parameters"),
+        ({"trained_tokens": 10**12}, "trained tokens, and those of the planned steps", "trained_tokens"),
+        ({"epoch_time_s": 1e-3}, "the time of one sample, and of an epoch", "epoch_time_s"),
+        ({"eval_loss": 2.0, "perplexity": 1.01}, "perplexity, and the exponential", "perplexity"),
+        ({"eval_loss": 2.0, "evaluations": 0}, "evaluations, of which there is a loss", "eval_loss"),
+        ({"elapsed_s": 0.0, **{n: v for n, v in result_of(PLAN, [1.0] * 7).items() if "step" in n or n in RATES}}, "seconds of steps, and of the run", "step_time_s_mean"),
+        ({n: v for n, v in result_of(PLAN, [2e-5] * 7).items() if "step" in n or n in RATES}, "seconds of the least step", "tokens_per_second"),
+    ],
+)  # fmt: skip
+def test_figures_that_follow_from_others(tmp_path: Path, changed: dict[str, Any], why: str, empty: str) -> None:
+    [row] = parse(written(tmp_path / "r1", result_of(PLAN, **changed), steps_of(PLAN)))
+    assert why in (row.invalid_reason or "") and getattr(row, empty) is None
+    if "trained_tokens" in changed:
+        [row] = parse(written(tmp_path / "r2", result_of(PLAN, **changed, resumed={"step": 4}), steps_of(PLAN)))
+        assert row.trained_tokens == 10**12  # those of before, whose batch may have been another
+
+
 def test_a_report_takes_no_mean_of_what_contradicts(tmp_path: Path) -> None:
     written(tmp_path / "logs" / "honest", result_of(PLAN), steps_of(PLAN))
     for number, (changed, _) in enumerate(FORGED.values()):

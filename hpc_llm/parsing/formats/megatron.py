@@ -38,6 +38,7 @@ _NAMES = {
     "elapsed time per iteration ms": "step_time_ms",
     "learning rate": "learning_rate",
     "global batch size": "global_batch_size",
+    "consumed samples": "consumed_samples",
     "lm loss": "loss",
     "loss": "loss",
     "total loss": "loss",
@@ -162,7 +163,7 @@ FORMAT = LineFormat(
     precedence=50,
     bulk=rule(
         Kind.STEP,
-        r"iteration +<step>/ *<total_steps> \|(?: consumed samples: +\d+ \|)? elapsed time per iteration \(ms\): <step_time_ms> \|"
+        r"iteration +<step>/ *<total_steps> \|(?: consumed samples: +<consumed_samples> \|)? elapsed time per iteration \(ms\): <step_time_ms> \|"
         r"(?: throughput per GPU \(TFLOP/s/GPU\): <model_tflops_per_gpu> \|)? learning rate: [^|\n]+\|"
         r" global batch size: +<global_batch_size> \|(?: lm loss: <loss> \|)?"
         r"(?: (?:\w+_loss|loss scale|num zeros|params norm|number of skipped iterations): [^|\n]+\|"

@@ -44,7 +44,7 @@ FORMAT = LineFormat(
         rule(
             Kind.STEP,
             r"(?<!validate )step: +<step> +loss: +(?:-[\d.]+|<loss>) +(?:grad_norm: +<grad_norm> +)?(?:lr: +<learning_rate> +)?"
-            r"memory: +<peak_reserved_gib>GiB\([^)\n]*\)(?: +tps: +<tokens_per_second_per_gpu>)?(?: +wps: +<words_per_second_per_gpu>)?"
+            r"memory: +<peak_reserved_gib>GiB\((?:<memory_share_pct>%|[^)\n]*)\)(?: +tps: +<tokens_per_second_per_gpu>)?(?: +wps: +<words_per_second_per_gpu>)?"
             r"(?: +tflops: +<model_tflops_per_gpu>)?(?: +mfu: +<mfu_pct>%)?",
             literal="step: ",
         ),

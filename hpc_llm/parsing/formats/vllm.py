@@ -80,6 +80,8 @@ FORMAT = LineFormat(
             r"Total generated tokens \(retokenized\): +<retokenized_tokens>",
             literal="(retokenized): ",
         ),
+        rule(Kind.RUN, r"Total input tokens: +<served_prompt_tokens>", literal="Total input tokens: "),
+        rule(Kind.RUN, r"Total generated tokens: +<served_generated_tokens>", literal="Total generated tokens: "),
         rule(Kind.RUN, r"Benchmark duration \(s\): +<elapsed_s>", literal="Benchmark duration (s)"),
         rule(
             Kind.RUN,

@@ -7,6 +7,7 @@ from typing import Any
 
 from hpc_llm.parsing.registry import DocumentFormat
 from hpc_llm.parsing.rows import INFER, Row, Step
+from hpc_llm.records.relations import broken
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.json_text import figures
 
@@ -23,6 +24,14 @@ _MILLISECONDS = {
 """Columns of what the serving benchmark writes in ms; those of the whole latency only where it is asked for them."""
 
 
+_SERVED = {
+    "requests_per_second": "request_throughput",
+    "output_tokens_per_second": "output_throughput",
+    "answered_requests": "completed",
+    "served_prompt_tokens": "total_input_tokens",
+    "served_generated_tokens": "total_output_tokens",
+}
+"""What follows from one another in the result of a serving benchmark."""
 _FEW = 0.01
 """So many failures for each answer change no rate by more than a machine does."""
 
@@ -58,6 +67,11 @@ def _row(found: dict[str, Any], rate: str | None, time: str) -> Row:
     for column, key in _MILLISECONDS.items():
         value = _number(found.get(key))
         setattr(row, column, None if value is None else value / 1000)
+    served = {name: found.get(key) for name, key in _SERVED.items()}
+    for said, names in broken({**served, "elapsed_s": row.elapsed_s, "tokens_per_second": row.tokens_per_second}):
+        row.outcome_reason = f"figures that contradict each other: {said}"
+        for name in names:
+            setattr(row, name, None)
     return row
 
 

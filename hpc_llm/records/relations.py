@@ -1,0 +1,131 @@
+"""Which figures follow from one another, whoever wrote them: a count is a rate times a duration, and no part is more than all.
+
+Of figures that break a relation nobody knows which one is right, so all of them count as missing. A relation holds where a figure
+is not there. Pure, standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hpc_llm.immutable import dataclass
+
+Figures = Mapping[str, Any]
+Amount = Callable[[Figures], "float | None"]
+
+LEAST_STEP_S = 5e-5
+"""No step of any training takes less: it starts dozens of kernels, each of which takes a microsecond and more."""
+_ROUNDED_S = 0.06
+"""What rounding a printed duration may add or take away."""
+_SERVED = (
+    "tokens_per_second", "tokens_per_second_per_gpu", "prompt_tokens_per_second", "generated_tokens_per_second",
+    "queries_per_second",
+)  # fmt: skip
+_OF_STEPS = (
+    "step_time_s_mean", "step_time_s_p50", "step_time_s_p90", "step_times_s", "tokens_per_second", "tokens_per_second_per_gpu",
+    "model_tflops_per_gpu", "mfu", "epoch_time_s", "measured_window_s",
+)  # fmt: skip
+
+
+def amount(*names: str, times: float = 1.0, plus: float = 0.0) -> Amount:
+    """The product of figures; None where one is missing.
+
+    >>> amount("a", "b", plus=1)({"a": 2, "b": 3}), amount("a")({})
+    (7.0, None)
+    """
+
+    def of(figures: Figures) -> float | None:
+        values = [figures.get(name) for name in names]
+        if any(isinstance(v, bool) or not isinstance(v, (int, float)) or not math.isfinite(v) for v in values):
+            return None
+        return math.prod(map(float, values), start=times) + plus  # type: ignore[arg-type]
+
+    return of
+
+
+def _perplexity(figures: Figures) -> float | None:
+    loss = amount("eval_loss")(figures)
+    return math.exp(loss) if loss is not None and 0 <= loss < 700 else None
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What is held to what, and which figures count as missing where it does not hold."""
+
+    said: str
+    left: Amount
+    sign: str
+    """`=`, or `<=`: at most."""
+    right: Amount
+    empty: tuple[str, ...]
+    share: float = 0.02
+    slack: Amount = amount(times=1e-6)
+    """By how much it may be off besides that share."""
+
+    def breach(self, figures: Figures) -> str | None:
+        """What breaks it, in words."""
+        left, right = self.left(figures), self.right(figures)
+        if left is None or right is None:
+            return None
+        over = left - right - self.share * abs(right) - (self.slack(figures) or 0.0)
+        under = right - left - self.share * abs(right) - (self.slack(figures) or 0.0)
+        return (
+            f"{self.said}: {left:.7g} and {right:.7g}" if max(over, under if self.sign == "=" else over) > 0 else None
+        )
+
+
+def _served(rate: str, count: Amount, said: str) -> Relation:
+    """A rate of a benchmark that prints its duration and what it counted."""
+    left = amount(rate, "elapsed_s")
+    return Relation(said, left, "=", count, _SERVED, slack=amount(rate, times=_ROUNDED_S, plus=1.0))
+
+
+def _all_tokens(figures: Figures) -> float | None:
+    prompt, generated = amount("served_prompt_tokens")(figures), amount("served_generated_tokens")(figures)
+    return prompt + generated if prompt is not None and generated is not None else None
+
+
+RELATIONS = (
+    _served("requests_per_second", amount("answered_requests"), "requests/s by the duration, and requests"),
+    _served("input_tokens_per_second", amount("served_prompt_tokens"), "input tokens/s by the duration, and input tokens"),
+    _served("output_tokens_per_second", amount("served_generated_tokens"), "output tokens/s by the duration, and output tokens"),
+    _served("tokens_per_second", _all_tokens, "tokens/s by the duration, and tokens"),
+    Relation("share of the memory, and all", amount("memory_share"), "<=", amount(times=1.0), ("peak_reserved_bytes",)),
+    Relation("seconds of the least step, and step_time_s_mean", amount(times=LEAST_STEP_S), "<=", amount("step_time_s_mean"), _OF_STEPS, slack=amount(times=0.0)),
+    Relation(
+        "seconds of steps, and between the clocks of their lines", amount("timer_s"), "<=", amount("stamps_s"), _OF_STEPS,
+        share=0.05, slack=amount(times=2.0),
+    ),
+    Relation(
+        "consumed samples, and steps by global batch", amount("consumed_samples"), "=", amount("steps_from_start", "step_batch"),
+        ("global_batch_size", "tokens_per_second", "tokens_per_second_per_gpu"),
+    ),
+)  # fmt: skip
+"""What a log prints."""
+
+OF_A_RESULT = (
+    RELATIONS[5],
+    Relation(
+        "seconds of steps, and of the run", amount("step_time_s_mean", "measured_steps"), "<=", amount("elapsed_s"), _OF_STEPS, slack=amount(times=1.0)
+    ),
+    Relation("perplexity, and the exponential of eval_loss", amount("perplexity"), "=", _perplexity, ("perplexity", "eval_loss")),
+    Relation(
+        "trainable and all parameters", amount("trainable_parameters"), "<=", amount("num_parameters"), ("num_parameters", "trainable_parameters"), share=0.0
+    ),
+    Relation(
+        "trained tokens, and those of the planned steps", amount("trained_tokens"), "<=", amount("planned_steps", "planned_tokens"), ("trained_tokens",), share=0.0
+    ),
+    Relation("the time of one sample, and of an epoch", amount("sample_s"), "<=", amount("epoch_time_s"), ("epoch_time_s",)),
+    Relation("evaluations, of which there is a loss", amount(times=1.0), "<=", amount("evaluations_of_loss"), ("eval_loss", "perplexity")),
+)  # fmt: skip
+"""What the record of a training holds, beside its plan."""
+
+
+def broken(figures: Figures, relations: tuple[Relation, ...] = RELATIONS) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What breaks a relation, in a clause, and the figures that count as missing for it."""
+    for one in relations:
+        said = one.breach(figures)
+        if said is not None:
+            yield said, one.empty

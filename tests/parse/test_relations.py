@@ -1,0 +1,78 @@
+"""Figures of one log that contradict each other are left empty and told, whichever program printed them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_llm.parsing import parse_paths
+
+SERVED = (
+    "============ Serving Benchmark Result ============\nSuccessful requests:   {requests}\nBenchmark duration (s):   {duration}\n"
+    "Total input tokens:   10000\nTotal generated tokens:   10000\nRequest throughput (req/s):   {rate}\n"
+    "Output token throughput (tok/s):   {output}\nTotal Token throughput (tok/s):   {total}\n"
+)
+GOOD: dict[str, Any] = {"requests": 100, "duration": "10.02", "rate": "9.98", "output": "998.00", "total": "1996.01"}
+HEAD = "---- arguments ----\n  seq_length .......... 1024\n  world_size ......... 8\n"
+LINE = (
+    " [2026-01-01 00:00:{0:02d}] iteration {1:8d}/ 1200 | consumed samples: {2:8d} | elapsed time per iteration (ms): {3} |"
+    " learning rate: 1.0E-05 | global batch size: {4:5d} | lm loss: 2.0 |\n"
+)
+TITAN = "[titan] 2026-01-01 00:00:0{0} - root - INFO - step: {0}  loss: 2.0  memory: 40.00GiB({1}%)  tps: 8,000  tflops: 40  mfu: 4.00%\n"
+
+
+def megatron(ms: float = 1000.0, batch: int = 8, by: int = 1) -> str:
+    return HEAD + "".join(LINE.format(i, i * by, 8 * i * by, ms, batch) for i in range(1, 13))
+
+
+@pytest.mark.parametrize(
+    ("text", "figure", "value", "told"),
+    [
+        (SERVED.format(**GOOD), "tokens_per_second", 1996.01, ""),
+        (SERVED.format(**GOOD | {"output": "999000.0"}), "generated_tokens_per_second", None, "output tokens/s by the duration"),
+        (SERVED.format(**GOOD | {"total": "2000000.0"}), "prompt_tokens_per_second", None, "tokens/s by the duration"),
+        (SERVED.format(**GOOD | {"rate": "1000000.0"}), "queries_per_second", None, "requests/s by the duration"),
+        (SERVED.format(**GOOD | {"duration": "0.00"}), "tokens_per_second", None, "tokens/s by the duration"),
+        (megatron(), "tokens_per_second", 8192.0, ""),
+        (megatron(batch=8000), "tokens_per_second", None, "consumed samples"),
+        (megatron(ms=0.0001), "tokens_per_second", None, "least step"),
+        (megatron(by=100), "step_time_s_mean", None, "the clocks of their lines"),
+        ("".join(TITAN.format(i, "50.00") for i in range(1, 6)), "peak_reserved_bytes", 40 << 30, ""),
+        ("".join(TITAN.format(i, "5000.00") for i in range(1, 6)), "peak_reserved_bytes", None, "share of the memory"),
+        ("tokens per iteration will be: 4,096\n" + "".join(f"iter {i}: loss 2.0, time 0.01ms, mfu 40.00%\n" for i in range(9)), "tokens_per_second", None, "least step"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_is_empty_and_told(read, text: str, figure: str, value: float | None, told: str) -> None:
+    reading = read(text)
+    [row] = reading.rows
+    assert getattr(row, figure) == (None if value is None else pytest.approx(value))
+    said = [one for one in reading.left_empty if "contradict" in one]
+    assert (told in said[0]) if told else not said
+
+
+def test_a_line_like_a_setting_among_the_steps_begins_no_run(read) -> None:
+    reading = read(
+        megatron().replace(
+            LINE.format(6, 6, 48, 1000.0, 8), "  seq_length .......... 65536\n" + LINE.format(6, 6, 48, 1000.0, 8)
+        )
+    )
+    [row] = reading.rows
+    assert (row.sequence_length, row.tokens_per_second) == (1024, 8192.0)
+    assert any("sequence_length 65536" in said for said in reading.left_empty)
+
+
+@pytest.mark.parametrize(("rate", "taken"), [(998.0, 1996.0), (999000.0, None)])
+def test_the_file_of_a_benchmark_is_held_to_its_counts_too(tmp_path: Path, rate: float, taken: float | None) -> None:
+    said = {
+        "duration": 10.02,
+        "completed": 100,
+        "total_input_tokens": 10000,
+        "total_output_tokens": 10000,
+        "output_throughput": rate,
+    }
+    (tmp_path / "a.json").write_text(json.dumps({**said, "total_token_throughput": 1996.0, "request_throughput": 9.98}))
+    [row] = parse_paths([tmp_path / "a.json"])
+    assert row.tokens_per_second == taken and ("contradict" in (row.outcome_reason or "")) == (taken is None)
