@@ -66,8 +66,8 @@ COLLECTIVE_TIMEOUT = Cause(
         sign("Socket Timeout", r"RuntimeError: Socket Timeout", confidence=0.85, remedy=_NOT_ALL_CAME),
         sign("RendezvousClosedError", _EXCEPTION + r"RendezvousClosedError(?::|$)", role=Role.CASCADE),
         sign(
-            ("DEADLINE_EXCEEDED: ", "heartbeat timeout"),
-            r"XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out|UNAVAILABLE: Task \S{1,80} heartbeat timeout",
+            "DEADLINE_EXCEEDED: ",
+            r"XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out",
             confidence=0.85,
             remedy=_NOT_ALL_CAME,
         ),
@@ -233,11 +233,45 @@ UNREACHABLE = Cause(
             confidence=0.8,
         ),
         sign(
+            "heartbeat timeout",
+            r"UNAVAILABLE: Task (?P<task>\S{1,80}) heartbeat timeout",
+            confidence=0.85,
+            remedy=(
+                "{task} no longer answers: look at that process's own output and at its node first, which may have been taken back, "
+                "run out of memory or crashed; the others only say that they miss it"
+            ),
+        ),
+        # A list of Slurm's where the name of one node belongs: no node can know it.
+        sign(
+            (
+                "cannot be retrieved (gai error",
+                "Could not resolve hostname",
+                "while trying to connect to (",
+                " network address of (",
+            ),
+            r"(?:network address(?:es)? of|while trying to connect to) \((?P<list>[^\s()\"',\[]{1,80}(?:\[[\d,-]{1,80}\]?|,[^\s()\"']{1,80})[^\s()\"']{0,200}), \d{1,5}\)"
+            r"|^ssh: Could not resolve hostname (?P<list_2>[\w.-]{1,80}(?:\[[\d,-]{1,80}\]?|,[\w.-])[^\s:]{0,200})",
+            survived_after=STARTED,
+            retry=False,
+            remedy=(
+                "{list} is a list of nodes as Slurm writes it, and no name of one: "
+                'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+            ),
+        ),
+        sign(
+            ("cannot be retrieved (gai error: -3", "Temporary failure in name resolution"),
+            r"network addresses of \([^)\n]{1,120}\) cannot be retrieved \(gai error: -3\b|^ssh: Could not resolve hostname (?P<node>[\w.-]+): Temporary failure"
+            r"|\b(?:init_process_group|TCPStore|MASTER_ADDR)[^\n]{0,80}Temporary failure in name resolution",
+            survived_after=STARTED,
+            remedy="the node got no answer to the question for a name: submit it again, and tell the site if it stays so",
+        ),
+        sign(
             ("cannot be retrieved (gai error", "Could not resolve hostname", "Name or service not known"),
             r"network addresses of \([^)\n]{1,120}\) cannot be retrieved \(gai error|^ssh: Could not resolve hostname (?P<node>[\w.-]+)"
             r"|\b(?:init_process_group|TCPStore|MASTER_ADDR)[^\n]{0,80}Name or service not known",
             survived_after=STARTED,
             confidence=0.9,
+            retry=False,
             remedy=(
                 "the name of the first node is not known on another one: see MASTER_ADDR in the job, and how the site's nodes are called\n"
                 "the first node's own address serves as well: `hostname -I` there"

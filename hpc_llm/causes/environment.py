@@ -79,6 +79,10 @@ _MAKE_VENV = (
     "if it is nowhere, make it and install what the job needs: python3 -m venv {env}\n"
     "if it lies elsewhere, correct prelude.python.env in the cluster's profile"
 )
+_NO_VENV = (
+    "there is no virtual environment in {env} on that node: make it where the job sees it (python3 -m venv), and correct the path in the script\n"
+    "what lies below /tmp or $TMPDIR is of one node alone, and often of one job"
+)
 _MOVED_VENV = (
     "{env}/bin/activate is another folder's, as where a virtual environment was moved or copied: make it anew with python3 -m venv {env}\n"
     "or correct prelude.python.env in the cluster's profile"
@@ -151,9 +155,16 @@ CONDA = Cause(
         ),
         sign(
             ("etc/profile.d/conda.sh", "bin/activate"),
-            r"(?:etc/profile\.d/conda\.sh|bin/activate): No such file or directory",
+            r"(?:etc/profile\.d/conda\.sh|(?:conda|forge)\w{0,12}/bin/activate): No such file or directory",
             survived_after=STARTED,
             confidence=0.85,
+        ),
+        sign(
+            "/bin/activate: No such file",
+            r"(?P<env>[^\s:'\"]{1,300}(?<!conda)(?<!conda\d)(?<!forge)(?<!forge\d))/bin/activate: No such file or directory",
+            survived_after=STARTED,
+            confidence=0.6,  # what the script does next is not known
+            remedy=_NO_VENV,
         ),
         sign(
             "hell not initialized",

@@ -51,6 +51,16 @@ def _nothing_else_failed(text: bytes, position: int) -> bool:
     return nearby is None and _no_assertion_failed(text, position)
 
 
+_BEFORE_ANY_MODEL = re.compile(
+    rb", in (?:_?barrier|_?init_process_group|init_distributed|set_device|_lazy_init|_cuda_init|mem_get_info)\n[^\n]{0,200}\n[^\n]{0,40}$"
+)
+"""The last frame is of a call that comes before a model, and that needs of the GPU little more than to be reached."""
+
+
+def _is_before_any_model(text: bytes, position: int) -> bool:
+    return _BEFORE_ANY_MODEL.search(text, max(0, position - 600), position) is not None
+
+
 _HANDLE_REMEDY = (
     "run it once with CUDA_LAUNCH_BLOCKING=1 (--set env.CUDA_LAUNCH_BLOCKING=1): an error of a kernel before it, such as an index "
     "out of range, then shows itself\n"
@@ -63,6 +73,12 @@ _COLLECTIVES_REMEDY = (
     "see with `nvidia-smi` or `rocm-smi` on the node whether other processes, or some that an earlier run left, hold the GPU's memory\n"
     "--set env.NCCL_DEBUG=INFO shows which call failed: NCCL says that it got no memory whatever went wrong\n"
     "where it comes while it trains: NCCL asks for memory beside torch's, which holds the GPU's: leave it some, as with a smaller micro batch"
+)
+
+_START_REMEDY = (
+    "it came before there was a model on the GPU, so no batch can be the reason: `nvidia-smi` or `rocm-smi` on that node shows "
+    "whether another process, or one that an earlier job left, holds its memory\n"
+    "otherwise the GPU may be faulty: leave the node out (sbatch --exclude=NODE) and tell the site"
 )
 
 CACHE_REMEDY = (
@@ -95,6 +111,7 @@ DEVICE_OOM = Cause(
         _says(words.DEVICE_ERROR_TYPE),
         _says(words.DEVICE_LIBRARY, confidence=0.85, where=_no_assertion_failed),
         _says(words.DEVICE_HANDLE, confidence=0.45, precedence=46, where=_no_assertion_failed, remedy=_HANDLE_REMEDY),
+        _says(words.DEVICE_DRIVER, confidence=0.96, where=_is_before_any_model, remedy=_START_REMEDY),
         _says(words.DEVICE_DRIVER),
         _says(words.DEVICE_COLLECTIVES, confidence=0.9),
         _says(

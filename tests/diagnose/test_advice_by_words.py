@@ -1,0 +1,71 @@
+"""Advice that the words of the evidence decide: what is wrong there, and whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hpc_llm.diagnosis import Diagnosis
+
+Diagnose = Callable[[str], Diagnosis]
+
+C10D = "[W socket.cpp:601] [c10d] The IPv4 network addresses of ({}) cannot be retrieved (gai error: {}).\n"
+NO_NAME, NOT_NOW = "-2 - Name or service not known", "-3 - Temporary failure in name resolution"
+
+
+@pytest.mark.parametrize(
+    ("text", "retry", "is_list"),
+    [
+        (C10D.format("gpu[003-006], 29500", NO_NAME), False, True),
+        (C10D.format("gpu003,gpu004, 29500", NO_NAME), False, True),
+        (C10D.format("gpu003, 29500", NO_NAME), False, False),
+        (C10D.format("gpu003, 29500", NOT_NOW), True, False),
+        ("ssh: Could not resolve hostname gpu[1,7]: Name or service not known\n", False, True),
+        ("ssh: Could not resolve hostname gpu1: Name or service not known\n", False, False),
+        ("ssh: Could not resolve hostname gpu1: Temporary failure in name resolution\n", True, False),
+    ],
+)
+def test_a_name_that_no_node_knows_is_not_known_next_time(
+    diagnose: Diagnose, text: str, retry: bool, is_list: bool
+) -> None:
+    found = diagnose(text)
+    assert found.cause.id == "unreachable" and found.retry is retry
+    assert ("scontrol show hostnames" in found.remedy) is is_list
+
+
+BARRIER = (
+    "Traceback (most recent call last):\n"
+    '  File "/w/train.py", line 9, in main\n    {}()\n'
+    '  File "/e/torch/distributed/distributed_c10d.py", line 88, in {}\n    work = group.call()\n'
+    "RuntimeError: CUDA error: out of memory\n"
+)
+
+
+@pytest.mark.parametrize(("call", "is_batch"), [("barrier", False), ("init_process_group", False), ("forward", True)])
+def test_memory_that_ran_out_before_any_model_is_not_the_batch(diagnose: Diagnose, call: str, is_batch: bool) -> None:
+    found = diagnose(BARRIER.format(call, call))
+    assert found.cause.id == "device_oom"
+    assert ("micro batch" in found.remedy, "nvidia-smi" in found.remedy) == (is_batch, not is_batch)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_conda"),
+    [
+        ("/tmp/venv", False),
+        ("/home/me/envs/old", False),
+        ("/opt/miniconda3", True),
+        ("/w/mambaforge", True),
+        ("/w/miniforge3", True),
+    ],
+)
+def test_an_activate_that_is_missing_is_told_as_what_it_is(diagnose: Diagnose, path: str, is_conda: bool) -> None:
+    found = diagnose(f"/w/job.sh: line 4: {path}/bin/activate: No such file or directory\n")
+    assert found.cause.id == "conda_not_initialised"
+    assert ("conda info" in found.remedy, f"in {path} on" in found.remedy) == (is_conda, not is_conda)
+
+
+def test_a_task_that_no_longer_answers_is_looked_at_itself(diagnose: Diagnose) -> None:
+    said = "/job:jax_worker/replica:0/task:5 has been set to ERROR: UNAVAILABLE: Task /job:jax_worker/replica:0/task:5 heartbeat timeout.\n"
+    found = diagnose("step 41 loss 2.1\nstep 42 loss 2.0\n" + said)
+    assert found.cause.id == "unreachable" and "task:5 no longer answers" in found.remedy and "NCCL" not in found.remedy
