@@ -33,6 +33,8 @@ _MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
 _OPENING = 1 << 13
 _LETTERS = re.compile(rb"[^\W\d]{3}[^\d\n]{17,100}")
 """The part of a line that is the same in each attempt."""
+_OF_OTHERS = re.compile(rb"arning|slurmstepd|srun: |\*\*\* (?:JOB|STEP) ")
+"""What no program opens with."""
 _LOOKS = 64
 """So often it is looked for in one piece: what comes more often is said of something else."""
 _NEAR = 1 << 12
@@ -105,7 +107,7 @@ class Opening:
     @staticmethod
     def of(text: bytes) -> Opening | None:
         """That of an attempt that begins with `text`."""
-        lines = [line for line in text[:_OPENING].splitlines()[:40] if b"arning" not in line]
+        lines = [line for line in text[:_OPENING].splitlines()[:40] if not _OF_OTHERS.search(line)]
         parts: dict[bytes, bytes] = {}
         for line in lines:
             if found := _LETTERS.search(line):

@@ -14,7 +14,6 @@ from hpc_llm.immutable import dataclass
 from hpc_llm.job.render import JobArray, Place, Script, render
 from hpc_llm.job.support import Support
 from hpc_llm.planning.experiment import PlanWithOrigins
-from hpc_llm.planning.plan import renamed
 from hpc_llm.planning.tasks import further_packages, required_packages
 from hpc_llm.records.run import array_folder, file_name_part
 from hpc_llm.site.cluster import Cluster
@@ -121,7 +120,10 @@ def _shared_name(planned: Sequence[PlanWithOrigins]) -> str:
 
 def _shown(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:
     """The plan as the script of an array shows it."""
-    return renamed(planned, job_name) if planned.origins["job_name"].startswith("computed") else planned
+    if not planned.origins["job_name"].startswith("computed"):
+        return planned
+    plan = planned.plan
+    return replace(planned, plan=replace(plan, job=replace(plan.job, name=job_name)))
 
 
 def _array(ground: Ground, planned: Sequence[PlanWithOrigins], run_ids: Sequence[str], name: str) -> Batch:

@@ -38,7 +38,6 @@ from hpc_llm.planning.method import (
 from hpc_llm.planning.optimizer_choice import high_rate, suited_optimizer
 from hpc_llm.planning.parts import (
     BatchShape,
-    EngineSetup,
     Inference,
     JobRequest,
     Lora,
@@ -91,7 +90,7 @@ from hpc_llm.site.sbatch_options import check_signal
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
 
-__all__ = ["Site", "complete_deepspeed", "plan", "renamed"]
+__all__ = ["Site", "complete_deepspeed", "plan"]
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -138,7 +137,8 @@ def plan(
     workload = _rates(workload, deepspeed, task, draft)
     wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)
     engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
-    _check_shares(engine, deepspeed, parallel)
+    if engine.name == "deepspeed":
+        check_partitions(deepspeed, parallel.data, "deepspeed")
     decided = Plan(
         task=_said_whole(draft, "task", (task.name, said("task")[1])),
         cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
@@ -169,11 +169,6 @@ def _check_profiler(workload: Training, gpu: Gpu, parallel: Parallel, task: Task
         searches=bool(task.search),
         kernels=workload.profile_kernels,
     )
-
-
-def _check_shares(engine: EngineSetup, deepspeed: Mapping[str, Any], parallel: Parallel) -> None:
-    if engine.name == "deepspeed":
-        check_partitions(deepspeed, parallel.data, "deepspeed")
 
 
 def _check_model(model: ModelSetup, found: Checkpoint | None, parallel: Parallel, draft: Draft) -> None:
@@ -400,8 +395,3 @@ def _job_name(task: tasks.TaskKind, model: ModelSetup, method: Method) -> str:
     """What the job is called where nobody names it."""
     of_model = model.name.rstrip("/").rsplit("/", 1)[-1]
     return f"{of_model}-{task.name if task.is_on_host else method.name}"
-
-
-def renamed(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:
-    """The same plan under another job name."""
-    return replace(planned, plan=replace(planned.plan, job=replace(planned.plan.job, name=job_name)))

@@ -274,6 +274,7 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--no-cache-dir",
         "--enable-cuda-graph",
         # of engines of inference
+        "--cache-type-k",
         "--context-length",
         "--max-batch-prefill-tokens",
         "--max-total-tokens",
