@@ -15,6 +15,8 @@ _LAYER_LAUNCHES = 100.0
 """Operations of a layer of the Llama family in forward and backward, as profilers count them; what a launch takes is fitted to it."""
 _SMOOTHNESS = 4.0
 """How sharply the slower of GPU and host takes over: the two alternate within a step, and neither hides all of the other."""
+_CALLED, _CALLED_OF_ADAPTER = 13, 4
+"""Modules of a layer that are called, and those that an adapter adds (its base, its dropout, A and B): ZeRO-3 fetches and gives up around each."""
 FP8_SPEED = 2.0
 """How often the products of 16 bits those of fp8 are made in the same time."""
 _ROUNDED, _WEIGHT_ROUNDED = 5.3, 16.5
@@ -169,7 +171,8 @@ def _engine_launches(work: Work, rates: Rates) -> float:
     if work.engine in ("plain", "flat"):
         return 0.0  # what flat adds is a call for each unit
     if work.stage == 3:
-        return (program.gather_launches + peers) * again
+        modules = 1 + work.adapters * _CALLED_OF_ADAPTER / _CALLED
+        return (program.gather_launches + peers) * again * modules
     return program.deepspeed_launches + (program.stage_launches if work.stage else 0.0)
 
 

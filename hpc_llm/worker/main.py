@@ -25,6 +25,7 @@ from hpc_llm.errors import HpcLlmError
 from hpc_llm.records.compiled import caches_of
 from hpc_llm.records.run import file_name_part
 from hpc_llm.worker import failure, request, signals
+from hpc_llm.worker.importing import uncollected
 from hpc_llm.worker.ranks import Ranks, find_ranks
 from hpc_llm.worker.result import Record, ToldToStop
 
@@ -91,7 +92,9 @@ def run(program: Program, record: Record) -> int:
                 f"{record.ranks.world_size} ranks were started, the plan is for {record.plan.parallel.world_size}: look at the "
                 f"launch line, {record.ranks.launcher} was read (HPC_LLM_LAUNCHER overrules)."
             )
-        import_module(program.module).train(record)
+        with uncollected():
+            module = import_module(program.module)
+        module.train(record)
     except ToldToStop as stop:
         failure.report_sigterm(record, str(stop))
         failure.say(f"{program.name}: {stop}", to_stderr=True)

@@ -163,6 +163,23 @@ def test_published_steps_on_many_nodes_lie_in_the_interval() -> None:
         assert found is not None and found.interval[0] < 2 * 4096 / 3700 < found.interval[1], (engine, found)
 
 
+@pytest.mark.parametrize(
+    ("method", "measured_s"), [("z2+lora+r", 0.390), ("z3+lora+r", 1.507), ("z2+qlora+r", 0.502), ("z3+qlora+r", 1.895)]
+)
+def test_adapters_under_zero_take_what_they_took(method: str, measured_s: float) -> None:
+    """benchmarks/results/runs.csv: a 3B at 4 x 512 on one H100, adapters on the four matrices of attention."""
+    of_attention = ("peft.target_modules=[q_proj, k_proj, v_proj, o_proj]", "precision=fp16")
+    said: dict[str, Any] = {"model": "llama3.2-3b", "micro_batch_size": 4, "sequence_length": 512, "set": of_attention}
+    found = step_time(made(method, gpus_per_node=1, **said), load_cluster("local"))
+    assert found is not None and found.step_time_s == pytest.approx(measured_s, rel=0.2)
+
+
+def test_zero_3_fetches_around_the_modules_of_adapters_too() -> None:
+    zero = replace(WORK, engine="deepspeed", stage=3, trains_layers=False)
+    without, adapted = (step_terms(replace(zero, adapters=number), RATES).launches for number in (0, 2))
+    assert adapted - without == pytest.approx(0.001 * 2 * (2 * 3 + 50 * 2 * 4 / 13))
+
+
 def test_a_recorded_step_asks_for_nothing_but_the_step() -> None:
     assert step_terms(replace(WORK, cuda_graph=True), RATES).launches == pytest.approx(0.04)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.model import architecture, is_checkpoint
 from hpc_llm.planning.synthetic import DESCRIPTION
 from hpc_llm.records.run import Outcome
 from hpc_llm.worker import device as devices
@@ -18,6 +19,7 @@ from hpc_llm.worker.data.batch import Batch
 from hpc_llm.worker.data.fitting import fitting
 from hpc_llm.worker.data.share import share_of
 from hpc_llm.worker.engines.held import Bytes
+from hpc_llm.worker.importing import importing
 from hpc_llm.worker.keeping import Keeping
 from hpc_llm.worker.loop import Between, StepLog, print_summary, run_steps
 from hpc_llm.worker.measure import network, telemetry
@@ -65,7 +67,9 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
     record.engine = kind.name
     record.adaptations += [*sentences, *devices.emulated_bf16(plan.model.precision, device)]
     network.listen(plan, record.ranks, record.paths.nccl, os.environ)
-    kind.join(device)
+    # DeepSpeed imports much of the same as it joins.
+    with importing([] if kind.name == "deepspeed" else needed_soon(plan, device)):
+        kind.join(device)
     torch.manual_seed(plan.workload.seed)
     built = kind.build(plan, device)
     record.adaptations += built.sentences
@@ -77,6 +81,18 @@ def _build_engine(record: Record, device: torch.device) -> engines.Engine:
     record.flops_per_token = model_flops_per_token(model, plan.batch.sequence_length)
     torch.manual_seed(plan.workload.seed + share_of(plan, record.ranks).index)  # dropout differs between samples
     return built.engine
+
+
+def needed_soon(plan: Plan, device: torch.device) -> list[str]:
+    """Modules that building the plan's model and compiling parts of it import: what takes longest of it."""
+    names = ["transformers.models.auto.modeling_auto", "transformers.modeling_utils"]
+    if not is_checkpoint(plan.model.name):
+        family = architecture(plan.model.name).model_type
+        names.append(f"transformers.models.{family}.modeling_{family}")
+    engine = plan.engine
+    if device.type == "cuda" and (engine.fused_layers or engine.compiled_layers or engine.fused_optimizer):
+        names += ["torch._dynamo", "torch._inductor.compile_fx"]
+    return names
 
 
 def other_attention(model: torch.nn.Module, plan: Plan) -> list[str]:
