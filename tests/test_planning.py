@@ -730,6 +730,9 @@ def test_a_learning_rate_beyond_all_that_is_usual_is_told(rate: str, is_told: bo
     ("cluster", "hardware", "asked", "expected"),
     [
         ("local", V100, {}, "expandable_segments:True"),
+        ("local", V100, {"sequence_length": 2048}, "expandable_segments:True"),
+        ("local", V100, {"micro_batch_size": 2, "sequence_length": 2048}, None),  # longer steps
+        ("local", V100, {"task": "tune"}, None),  # it looks for large batches
         ("local", H100, {"task": "infer"}, None),
         ("local", V100, {"set": ("env.PYTORCH_CUDA_ALLOC_CONF=",)}, ""),
         ("local", CPU, {}, None),
@@ -740,5 +743,5 @@ def test_a_learning_rate_beyond_all_that_is_usual_is_told(rate: str, is_told: bo
 def test_segments_grow_on_a_gpu_of_nvidia_that_was_found(
     cluster: str, hardware: Hardware | None, asked: dict[str, Any], expected: str | None
 ) -> None:
-    method = "bf16" if asked.get("task") else "z3"
+    method = "bf16" if asked.get("task") == "infer" else "z3"
     assert planned(cluster, method, hardware=hardware, **asked).plan.job.env.get("PYTORCH_CUDA_ALLOC_CONF") == expected

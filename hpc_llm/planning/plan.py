@@ -151,7 +151,7 @@ def plan(
         optimizer=optimizer,
         engine=engine,
         job=_job(
-            ask, partition_name, time_s, _job_name(task, model, method), allocator_env(task.trains, cluster, gpu), draft
+            ask, partition_name, time_s, _job_name(task, model, method), allocator_env(task, cluster, gpu, batch), draft
         ),
         gpu=expected_gpu(cluster, gpu, parallel, model, draft),
     )

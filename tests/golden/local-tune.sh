@@ -23,7 +23,6 @@ eval "$functions" && begin_run 3600
 use_python_of /opt/env/bin
 export TORCH_EXTENSIONS_DIR="${HOME}"/.cache/hpc-llm/local/torch_extensions
 export OMP_NUM_THREADS=16
-export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 need_packages torch transformers
 
 # launch: 1 rank, 1 per node, anew for each try
