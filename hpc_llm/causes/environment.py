@@ -8,7 +8,9 @@ from hpc_llm.causes.frames import is_no_helper
 MODULE_MISSING = Cause(
     id="module_missing",
     title="a module did not load",
-    meaning="The module system is missing on the node, or has no module of that name and version.",
+    meaning=(
+        "The module system is missing on the node, has no module of that name and version, or needs others loaded or unloaded first."
+    ),
     remedy=(
         "see what there is: `module avail NAME`, `module spider NAME` on a login node\n"
         "then correct prelude.load in the cluster's profile (`hpc-llm clusters NAME`)"
@@ -43,6 +45,7 @@ MODULE_MISSING = Cause(
             r"These module\(s\)(?: or extension\(s\))? exist but cannot be(?:$| loaded as requested)[^\n]{0,80}",
             survived_after=STARTED,
             confidence=0.9,
+            remedy="the module is there and wants others loaded before it: `module spider NAME/VERSION` lists them, and the message may do so, too",
         ),
         sign(
             ("command not found", ": not found", "execve(): ", "lmod/libexec/lmod"),
@@ -57,10 +60,16 @@ MODULE_MISSING = Cause(
             confidence=0.99,
         ),
         sign(
-            "conflicts with the currently loaded module",
-            r"module cannot be loaded due to a conflict|conflicts with the currently loaded module",
+            (
+                "conflicts with the currently loaded module",
+                "cannot be loaded due to a conflict",
+                "because these module(s) are loaded",
+            ),
+            r"module cannot be loaded due to a conflict|conflicts with the currently loaded module|because these module\(s\) are loaded",
             survived_after=STARTED,
             confidence=0.8,
+            precedence=85,  # it says more than that Lmod has found an error
+            remedy="a module that is loaded stands in its way: `module unload` the one that the message names first, or begin with `module purge`",
         ),
         sign("Lmod has detected the following error:", survived_after=STARTED, confidence=0.8),
         sign("Module ERROR", r"^[^\n]{0,40}Module ERROR: ", survived_after=STARTED, confidence=0.8),

@@ -106,7 +106,9 @@ DRIVER_MISMATCH = Cause(
         ),
         sign(
             "no kernel image is available",
-            remedy="this build of torch holds no code for this GPU: install one that does, or use another GPU",
+            remedy=(
+                "what ran (torch, jaxlib, an extension) was built without code for this GPU: install a build that has it, or use another GPU"
+            ),
         ),
         # NVRTC and Triton's ptxas compile while the program runs, with the toolkit that torch brings.
         sign(

@@ -69,3 +69,22 @@ def test_a_task_that_no_longer_answers_is_looked_at_itself(diagnose: Diagnose) -
     said = "/job:jax_worker/replica:0/task:5 has been set to ERROR: UNAVAILABLE: Task /job:jax_worker/replica:0/task:5 heartbeat timeout.\n"
     found = diagnose("step 41 loss 2.1\nstep 42 loss 2.0\n" + said)
     assert found.cause.id == "unreachable" and "task:5 no longer answers" in found.remedy and "NCCL" not in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        (
+            'Cannot load module "libs/julia/1.9" because these module(s) are loaded:\n   julia\n',
+            "stands in its way",
+        ),
+        (
+            " These module(s) or extension(s) exist but cannot be loaded as requested:\n" + '"fftw/3.3"\n',
+            "wants others loaded",
+        ),
+        (' The following module(s) are unknown: "cuda/99"\n', "module avail"),
+    ],
+)
+def test_a_module_that_others_keep_out_is_there(diagnose: Diagnose, said: str, advice: str) -> None:
+    found = diagnose("Lmod has detected the following error: " + said)
+    assert found.cause.id == "module_missing" and advice in found.remedy

@@ -247,7 +247,7 @@ def _result(made: Made, steps: list[dict[str, Any]]) -> dict[str, Any]:
         "tokens_per_second": total, "tokens_per_second_per_gpu": rate, "mfu": made.mfu,
         "peak_allocated_bytes": made.peak_bytes, "peak_reserved_bytes": made.peak_bytes and int(made.peak_bytes * 1.1),
         "peak_device_bytes": made.peak_bytes and int(made.peak_bytes * 1.1) + GIB // 2, "peak_host_bytes": 60 * GIB,
-        "loss_first": losses[0] if losses else None, "loss_last": losses[-1] if losses else None, "elapsed_s": 600.0,
+        "loss_first": losses[0] if losses else None, "loss_last": losses[-1] if losses else None, "elapsed_s": max(600.0, 20.0 + made.steps * (mean or 0.0)),
         "outcome": made.outcome, "outcome_reason": made.reason,
         "invalid_reason": made.reason if made.outcome == "INVALID" else None, "started_at": "2026-05-01T10:00:00+00:00",
         "versions": {"torch": "2.13.0", "deepspeed": "0.19.8", "transformers": "5.17.0"},
