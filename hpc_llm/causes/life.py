@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 # Each begins with fixed text, which is found several times as fast as a choice between them.
@@ -111,19 +111,25 @@ def steps_after(text: bytes, position: int, enough: int) -> int:
     return sum(1 for _ in islice(steps(text, position), enough))
 
 
-def advances(text: bytes, starts: Iterable[int], enough: int) -> int:
-    """How many steps the lines at `starts` are of by their own numbers, counted up to `enough`: ranks print the same ones again, and
-    what they print without one nobody can count."""
+def advances(text: bytes, starts: Sequence[int], enough: int) -> list[int]:
+    """For each of the lines at `starts`, and for behind the last: how many steps it and those behind it are of by their own numbers,
+    counted up to `enough`. Ranks print the same ones again, and what they print without one nobody can count."""
     seen: dict[int, set[bytes]] = {}
-    for start in starts:
-        end = text.find(b"\n", start)
-        line = text[text.rfind(b"\n", 0, start) + 1 : end if end >= 0 else len(text)][:_LONGEST]
-        found = next(((kind, m[1]) for kind, one in enumerate(_NUMBERS) if (m := one.search(line))), None)
-        if found is not None:
-            seen.setdefault(found[0], set()).add(found[1])
-        if found is not None and len(seen[found[0]]) >= enough:
-            return enough
-    return max(map(len, seen.values()), default=0)
+    most, found = 0, [0]
+    for start in reversed(starts):
+        number = _number(text, start) if most < enough else None
+        if number is not None:
+            seen.setdefault(number[0], set()).add(number[1])
+            most = max(most, len(seen[number[0]]))
+        found.append(most)
+    return found[::-1]
+
+
+def _number(text: bytes, start: int) -> tuple[int, bytes] | None:
+    """In which way the line at `start` says which step it is of, and the number."""
+    end = text.find(b"\n", start)
+    line = text[text.rfind(b"\n", 0, start) + 1 : end if end >= 0 else len(text)][:_LONGEST]
+    return next(((kind, m[1]) for kind, one in enumerate(_NUMBERS) if (m := one.search(line))), None)
 
 
 def last_end(text: bytes) -> int | None:

@@ -151,15 +151,16 @@ class LogFindings:
     def _search(self, block: Block) -> None:
         found = signs_in(block.text) if len(self.found) < _MOST else []
         steps = list(life.steps(block.text)) if found else []
+        advances = life.advances(block.text, steps, TRAINED_ON)
         for one in found:
-            following = steps[bisect_right(steps, one.position) :]
-            one.steps_after = len(following)
-            one.advanced = life.advances(block.text, following, TRAINED_ON)
+            following = bisect_right(steps, one.position)
+            one.steps_after = len(steps) - following
+            one.advanced = advances[following]
             one.file, one.line = self.file, block.line_number(one.position)
             one.clock = later.clock_before(block.text, one.position) if one.is_root else None
             one.position += block.offset
             is_first = self._first_step is None or one.position < self._first_step
-            one.is_before_steps = is_first and len(following) == len(steps)
+            one.is_before_steps = is_first and following == 0
             is_told_elsewhere = one.cause is NONE and not self.looks_for_end
             if len(self.found) < _MOST and not one.is_survived and not is_told_elsewhere:
                 self.found.append(one)

@@ -142,10 +142,10 @@ class Tail:
     def _take(self, part: Part, steps_after: int) -> None:
         found = signs_in(part.text) if len(self.found) < _MOST else ()
         shown = list(life.steps(part.text)) if found else []
+        advances = life.advances(part.text, shown, TRAINED_ON)
         for one in found:
             of_format = len(part.steps) - bisect_right(part.steps, one.position)
-            following = [] if one.cause.id in BY_FIGURES else shown[bisect_right(shown, one.position) :]
-            of_lines = life.advances(part.text, following, TRAINED_ON)
+            of_lines = 0 if one.cause.id in BY_FIGURES else advances[bisect_right(shown, one.position)]
             one.advanced = max(of_lines, steps_after + of_format if part.is_read else 0)
             one.steps_after = max(steps_after + of_format, of_lines)
             one.clock = later_on.clock_before(part.text, one.position) if one.is_root else None
