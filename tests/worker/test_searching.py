@@ -19,6 +19,7 @@ import pytest
 from copied_ranks import PLACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rendering import planned
 
 from hpc_llm.planning.micro_batches import MicroBatches
 from hpc_llm.records.run import RunPaths
@@ -28,6 +29,7 @@ from hpc_llm.reporting.figures import figures
 from hpc_llm.reporting.plots import write_plots
 from hpc_llm.reporting.report import make_report
 from hpc_llm.worker.searching.choice import Known, next_at
+from hpc_llm.worker.searching.found import ending
 from hpc_llm.worker.searching.tries import Try, Verdict
 
 TASK = """\
@@ -123,6 +125,13 @@ def test_whatever_the_sizes_do_the_search_ends_and_reports_only_what_ran(data: s
         confirming = [verdict for (s, confirms, _), verdict in drawn.items() if s == size and confirms]
         short = [verdict for (s, confirms, _), verdict in drawn.items() if s == size and not confirms]
         assert short[-1] is Verdict.FITS and confirming[-1] is Verdict.FITS
+
+
+@pytest.mark.parametrize("verdict", [Verdict.MEMORY, Verdict.HANGS, Verdict.CLOSE, Verdict.LOST])
+def test_the_end_says_what_became_of_the_size_above(verdict: Verdict) -> None:
+    known = search(lambda size, _: Verdict.FITS if size <= 4 else verdict, 4, MicroBatches())
+    plan = planned("local", "z3", task="tune", sequence_length=64).plan
+    assert f", 5 {verdict.value}" in ending(plan, known.tries, None).sentence
 
 
 def test_the_fastest_is_looked_for_below_the_largest() -> None:

@@ -117,5 +117,6 @@ def _sentence(known: Known) -> str:
     if largest is None or fastest is None:
         return f"{head}none fits"
     confirmed = "confirmed" if known.fits(largest, confirms=True) else "not confirmed"
-    limit = "" if known.limit is None else f", {known.limit} does not fit"
+    verdicts = [one.verdict for one in known.tries if one.size == known.limit and one.verdict.is_conclusive]
+    limit = f", {known.limit} {(verdicts or [Verdict.LOST])[-1].value}" if known.limit is not None else ""
     return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({known.rate(fastest):.4g} tokens/s){limit}"
