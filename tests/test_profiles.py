@@ -234,6 +234,24 @@ def test_extends_merges_mappings_and_replaces_the_rest(own_folder: Path) -> None
     assert cluster.name == "t4"
 
 
+def test_another_gpu_inherits_nothing_of_the_old_one(own_folder: Path) -> None:
+    (own_folder / "clusters").mkdir()
+    profile = own_folder / "clusters" / "mine.yaml"
+    profile.write_text("extends: runpod\ngpu: {model: Tesla T4}\n")
+    with pytest.raises(ProfileError, match="arch is missing"):
+        load_cluster("mine")
+    profile.write_text(
+        "extends: runpod\ngpu: {model: Tesla T4, arch: sm_75, memory_gib: 15.0, capabilities: "
+        "{bf16: false, tf32: false, flash_attention_2: false, int8: true, nf4: true}}\n"
+    )
+    assert (
+        load_cluster("mine").gpu.peak_tflops == {}
+        and load_cluster("mine").gpu.per_node == load_cluster("runpod").gpu.per_node
+    )
+    profile.write_text("extends: runpod\ngpu: {per_node: 2}\n")
+    assert load_cluster("mine").gpu.peak_tflops == load_cluster("runpod").gpu.peak_tflops
+
+
 @pytest.mark.parametrize(
     ("wrong", "said", "right"),
     [

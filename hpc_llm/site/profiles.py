@@ -98,6 +98,9 @@ def refuse_path(kind: str, name: str) -> None:
         )
 
 
+_OF_A_CARD = ("arch", "memory_gib", "capabilities", "peak_tflops")
+
+
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """`base` with the values of `over`; mappings are merged key by key, anything else is replaced, and null takes it back."""
     result = dict(base)
@@ -153,10 +156,19 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
     found = _extended_file(kind, str(parent), chain)
     if found is not None:
         base = _extended(kind, _read(kind, found), found, (*chain, found))
-        return merged(base, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
+        return merged(_without_its_card(base, data), {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
     if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
         raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")
     raise ProfileError(f"{path}: extends: " + unknown_name(NOUNS[kind], str(parent), _others(kind, chain)))
+
+
+def _without_its_card(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` without what is true of its GPU alone, where `over` names another model: nothing of the old one's speed, memory or
+    formats is said of the new one."""
+    old, new = base.get("gpu"), over.get("gpu")
+    if not (isinstance(old, dict) and isinstance(new, dict)) or new.get("model", old.get("model")) == old.get("model"):
+        return base
+    return {**base, "gpu": {key: value for key, value in old.items() if key not in _OF_A_CARD}}
 
 
 def _extended_file(kind: str, parent: str, chain: tuple[Path, ...]) -> Path | None:
