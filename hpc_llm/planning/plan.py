@@ -120,8 +120,7 @@ def plan(
     options = ask_options(said, cluster, site, draft)
     qos = job_qos(options, cluster, partition, draft) if "sbatch" in site.facts.requests else JobQos()
     check_task(task, experiment.tensor_parallel)
-    ask_ranks = ask_one_process if task.is_on_host else ask_resources
-    parallel = ask_ranks(said, cluster, partition, gpu, site, draft)
+    parallel = (ask_one_process if task.is_on_host else ask_resources)(said, cluster, partition, gpu, site, draft)
     ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
     time_s = ask_time(ask, draft)
     workload, batch = _work(ask, method, task, corpus, draft)
@@ -137,8 +136,8 @@ def plan(
     workload = _rates(workload, deepspeed, task, draft)
     wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)
     engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
-    if engine.name == "deepspeed":
-        check_partitions(deepspeed, parallel.data, "deepspeed")
+    check_partitions(deepspeed if engine.name == "deepspeed" else {}, parallel.data, "deepspeed")
+    env = allocator_env(task, cluster, gpu, batch)
     decided = Plan(
         task=_said_whole(draft, "task", (task.name, said("task")[1])),
         cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
@@ -150,9 +149,7 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(
-            ask, partition_name, time_s, _job_name(task, model, method), allocator_env(task, cluster, gpu, batch), draft
-        ),
+        job=_job(ask, partition_name, time_s, _job_name(task, model, method), env, draft),
         gpu=expected_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(
