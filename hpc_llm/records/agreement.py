@@ -66,9 +66,8 @@ def contradictions(plan: Mapping[str, Any], result: Mapping[str, Any]) -> list[C
 
 def _of_relations(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
     mean, batch = figure_of(result, "step_time_s_mean"), _count(result, "global_batch_size")
-    is_whole = not result.get(
-        "resumed"
-    )  # what went on from a checkpoint counts what was done before, perhaps otherwise
+    # What went on from a checkpoint counts what was done before, perhaps otherwise.
+    is_whole = not result.get("resumed")
     has_loss = is_whole and result.get("eval_loss") is not None
     beside = {
         "planned_steps": _count(plan, "steps") if is_whole else None,

@@ -69,11 +69,9 @@ class Relation:
         left, right = self.left(figures), self.right(figures)
         if left is None or right is None:
             return None
-        over = left - right - self.share * abs(right) - (self.slack(figures) or 0.0)
-        under = right - left - self.share * abs(right) - (self.slack(figures) or 0.0)
-        return (
-            f"{self.said}: {left:.7g} and {right:.7g}" if max(over, under if self.sign == "=" else over) > 0 else None
-        )
+        off = abs(left - right) if self.sign == "=" else left - right
+        is_broken = off > self.share * abs(right) + (self.slack(figures) or 0.0)
+        return f"{self.said}: {left:.7g} and {right:.7g}" if is_broken else None
 
 
 def _served(rate: str, count: Amount, said: str) -> Relation:
@@ -87,13 +85,17 @@ def _all_tokens(figures: Figures) -> float | None:
     return prompt + generated if prompt is not None and generated is not None else None
 
 
+_NO_SHORTER_STEP = Relation(
+    "seconds of the least step, and step_time_s_mean", amount(times=LEAST_STEP_S), "<=", amount("step_time_s_mean"), _OF_STEPS, slack=amount(times=0.0)
+)  # fmt: skip
+
 RELATIONS = (
     _served("requests_per_second", amount("answered_requests"), "requests/s by the duration, and requests"),
     _served("input_tokens_per_second", amount("served_prompt_tokens"), "input tokens/s by the duration, and input tokens"),
     _served("output_tokens_per_second", amount("served_generated_tokens"), "output tokens/s by the duration, and output tokens"),
     _served("tokens_per_second", _all_tokens, "tokens/s by the duration, and tokens"),
     Relation("share of the memory, and all", amount("memory_share"), "<=", amount(times=1.0), ("peak_reserved_bytes",)),
-    Relation("seconds of the least step, and step_time_s_mean", amount(times=LEAST_STEP_S), "<=", amount("step_time_s_mean"), _OF_STEPS, slack=amount(times=0.0)),
+    _NO_SHORTER_STEP,
     Relation(
         "seconds of steps, and between the clocks of their lines", amount("timer_s"), "<=", amount("stamps_s"), _OF_STEPS,
         share=0.05, slack=amount(times=2.0),
@@ -106,7 +108,7 @@ RELATIONS = (
 """What a log prints."""
 
 OF_A_RESULT = (
-    RELATIONS[5],
+    _NO_SHORTER_STEP,
     Relation(
         "seconds of steps, and of the run", amount("step_time_s_mean", "measured_steps"), "<=", amount("elapsed_s"), _OF_STEPS, slack=amount(times=1.0)
     ),
