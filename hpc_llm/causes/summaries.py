@@ -11,15 +11,16 @@ _TABLE = re.compile(
     rb"^[ \t]{0,8}JobID(?:Raw)?\b[^\n]{0,400}\bState\b[^\n]{0,400}\n(?P<rows>(?:[^\n]{0,400}\S[^\n]{0,400}\n?){0,40})",
     re.MULTILINE,
 )
-_JOB = re.compile(rb"^[ \t]{0,8}(\d{1,12}(?:_\d{1,8}|\+\d{1,4})?)(?:\.\w{1,40})?[ \t|]", re.MULTILINE)
+_NUMBER = r"\d{1,12}(?:_\d{1,8}|\+\d{1,4})?"
+"""Of a job, of a task of an array, or of a part of a job of several."""
+_JOB = re.compile(rf"^[ \t]{{0,8}}({_NUMBER})(?:\.\w{{1,40}})?[ \t|]".encode(), re.MULTILINE)
 _BEFORE_ROW = 1 << 12
 
 
 def state(states: str) -> str:
     """The line that says one of `states`, a pattern; or the row of a job in sacct's table, not of a step."""
     line = rf"^[ \t]{{0,40}}(?:Job )?State[ \t]{{0,24}}:[ \t]{{1,24}}(?:{states})(?![^\s(])[^\n]{{0,60}}"
-    number = r"^[ \t]{0,8}\d{1,12}(?:_\d{1,8}|\+\d{1,4})?[ \t|]"
-    return rf"{line}|{number}[^\n]{{0,200}}?[ \t|](?:{states})(?: by \d{{1,10}})?\+?(?![^\s|])[^\n]{{0,60}}"
+    return rf"{line}|^[ \t]{{0,8}}{_NUMBER}[ \t|][^\n]{{0,200}}?[ \t|](?:{states})(?: by \d{{1,10}})?\+?(?![^\s|])[^\n]{{0,60}}"
 
 
 def is_of_a_summary(text: bytes, position: int) -> bool:
