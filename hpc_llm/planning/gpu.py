@@ -63,9 +63,8 @@ def allocator_env(task: TaskKind, cluster: Cluster, gpu: Gpu, batch: BatchShape)
         return {}, "not set"
     if batch.micro_batch_size * batch.sequence_length >= _LONG:
         return {}, "not set: segments that grow make the steps of large batches longer"
-    return {
-        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"
-    }, "computed: the memory of an NVIDIA GPU without holes"
+    grows = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    return grows, "computed: the memory of an NVIDIA GPU without holes"
 
 
 def choose_precision(method: Method, gpu: Gpu) -> tuple[Precision, str]:
