@@ -107,6 +107,7 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
         yield from _wrapped("GiB: of each GPU; host: GiB of each node; GPU-h: GPU-hours for a billion tokens")
     yield from _by_reason("fits the GPUs of", [(one, one.unsaid) for one in kept])
     yield from _by_reason("no time of", [(one, one.untimed) for one in kept])
+    yield from _rough(kept)
     stand_ins = dict.fromkeys(one.stands_in for one in kept if one.stands_in)
     for sentence in stand_ins:
         yield from _wrapped(sentence)
@@ -121,6 +122,15 @@ def _by_reason(what: str, reasons: Sequence[tuple[Estimate, str | None]]) -> Ite
             runs.setdefault(why, []).append(f"{one.cluster} {one.run or one.method}")
     for why, names in runs.items():
         yield from _wrapped(f"{what} {', '.join(names)}: {why}")
+
+
+def _rough(found: Sequence[Estimate]) -> Iterator[str]:
+    """How far off the times of a table may be, where that is more than a figure may go without saying."""
+    off = [one.time.interval[1] / one.time.step_time_s for one in found if one.time and one.time.notes]
+    if off:
+        yield from _wrapped(
+            f"times are rough where nothing like a run was measured: up to {max(off):.1f} times longer or shorter here; estimate one run to see its interval, and why"
+        )
 
 
 def _row(one: Estimate) -> list[str]:

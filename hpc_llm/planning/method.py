@@ -179,7 +179,7 @@ def compose(name: str) -> Method:
     wrong = [t for t in tokens if t not in files and t not in letters]
     if wrong or not tokens:
         unknown = wrong[0] if wrong else name
-        hint = f"With + they take letters, as in z3+o+r: {', '.join(LETTERS)}. `hpc-llm methods` says what each is."
+        hint = f"With + they take letters, as in z3+o+r: {', '.join(LETTERS)}, r0.25, rauto. `hpc-llm methods` says what each is."
         raise ProfileError(unknown_name("method", unknown, files, next_step=hint, meant=_meant(unknown)))
     for several in (bases, list(dict.fromkeys(t for t in letters if share_of_letter(t)))):
         if len(several) > 1:

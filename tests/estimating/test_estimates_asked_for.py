@@ -87,6 +87,8 @@ def test_all_methods_on_all_clusters_are_ranked(said: Callable[..., str]) -> Non
     assert all("does not fit" in line for line in verdicts[first_bad:])
     assert "not taiwania2 bf16:" in text  # V100 has none
     found = hpc_llm.estimate(cluster="all", method="all", model="llama2-7b")
+    off = max(one.time.interval[1] / one.time.step_time_s for one in found if one.time)
+    assert f"up to {off:.1f} times longer or shorter" in " ".join(text.split())
     assert sum(one.refused is not None for one in found) == text.count("not taiwania2")
 
 
