@@ -189,8 +189,10 @@ _OF_A_PACKAGE = r"(?= \([^()\n]{0,300}(?:(?:site|dist)-packages|/python\d[\d.]*)
 
 PACKAGE_MISSING = Cause(
     id="package_missing",
-    title="a Python package is missing",
-    meaning="The Python that ran has no such package, or not in the version needed. It may be the wrong Python.",
+    title="a package or a library is missing",
+    meaning=(
+        "The Python that ran has no such package, or not in the version needed; it may be the wrong Python. Or a program does not find a library."
+    ),
     remedy=(
         "install what the evidence names into the environment of the job: on PyPI it may have another name\n"
         "if it is there, the job runs another Python: see the environment in the first lines of the output"
@@ -213,6 +215,7 @@ PACKAGE_MISSING = Cause(
             remedy=(
                 "{package} is there without this module, or another package has its name: "
                 "install the version that the program asks for\n"
+                "if it is a folder of the program's own, start the program where that lies, or put the place on PYTHONPATH\n"
                 "if the right one is there, the job runs another Python: see the environment in the first lines of the output"
             ),
         ),
@@ -255,7 +258,10 @@ PACKAGE_MISSING = Cause(
             + _OF_A_PACKAGE,
             survived_after=STARTED,
             confidence=0.85,
-            remedy="{package} is there in another version than the program needs: install the one that it asks for",
+            remedy=(
+                "{package} and what imports {name} from it (the last frame before) are of releases that do not fit: see which release of the other "
+                "each asks for, and change the one on which less depends"
+            ),
         ),
         sign(
             "PackageNotFoundError",

@@ -12,7 +12,7 @@ from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, DEVICE_OOM, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.outlived import TAKEN_DOWN
-from hpc_llm.causes.program import NONE, OF_A_CHILD
+from hpc_llm.causes.program import NONE, OF_A_CHILD, PYTHON_EXCEPTION
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.causes.workload import SERVES, TRAINS
@@ -40,6 +40,7 @@ _LIMIT_REACHED = (
     "The job reached the limit of its memory at some time, which by itself ends nothing: what ended it is not said."
 )
 _OF_AN_ENGINE = "The GPU's memory ran out: the model's weights and the cache of what it has read do not fit into the part that the program may use."
+_CALL_FAILED = "A call of the program, or of a library that it uses, failed: the evidence says which."
 _OF_SOMETHING = "The memory of the GPU or accelerator ran out: what the program keeps there does not fit."
 _HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
 _NOT_FULL = (
@@ -220,6 +221,8 @@ def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
         return _OF_AN_ENGINE
     if _is_only_signal(verdict):
         return _ENDED_BY_SIGNAL
+    if verdict.cause is PYTHON_EXCEPTION and verdict.root is not None and verdict.root.sign.remedy is not None:
+        return _CALL_FAILED
     if verdict.is_guess and verdict.root is not None and verdict.root.sign.at_any_time:
         return _LIMIT_REACHED
     return _GUESSED.get(verdict.cause.id, verdict.cause.meaning) if verdict.is_guess else verdict.cause.meaning

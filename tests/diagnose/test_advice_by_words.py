@@ -88,3 +88,27 @@ def test_a_task_that_no_longer_answers_is_looked_at_itself(diagnose: Diagnose) -
 def test_a_module_that_others_keep_out_is_there(diagnose: Diagnose, said: str, advice: str) -> None:
     found = diagnose("Lmod has detected the following error: " + said)
     assert found.cause.id == "module_missing" and advice in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("said", "advice", "meaning"),
+    [
+        ("ModuleNotFoundError: No module named 'src.loaders'\n", "put the place on PYTHONPATH", "no such package"),
+        (
+            "ImportError: cannot import name 'Shard' from 'torch.kept' (/e/site-packages/torch/kept.py)\n",
+            "change the one on which less depends",
+            "no such package",
+        ),
+        (
+            "./solver: error while loading shared libraries: libgsl.so.27: cannot open shared object file\n",
+            "ldd",
+            "library",
+        ),
+        ("add failed: CUDA-capable device(s) is/are busy or unavailable\n", "nvidia-smi", "A call of the program"),
+    ],
+)
+def test_what_is_missing_or_busy_is_told_whoever_needs_it(
+    diagnose: Diagnose, said: str, advice: str, meaning: str
+) -> None:
+    found = diagnose(said)
+    assert advice in found.remedy and meaning in found.meaning
