@@ -55,6 +55,8 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("prelude.python.env", ..., "'prelude.python': env is missing, kind 'conda' needs the folder"),
         # wrong types and values: what was found and what is allowed
         ("scheduler", "slrum", "there is no scheduler 'slrum': did you mean 'slurm'? Valid: auto, local, slurm."),
+        ("gpu.arch", "gfx90a", "'gpu': arch gfx90a is AMD's, and vendor is 'nvidia'. Write vendor: amd."),
+        ("gpu.vendor", "amd", "'gpu': arch sm_70 is NVIDIA's, and vendor is 'amd'. Write vendor: nvidia."),
         ("gpu.vendor", "intel", "valid are 'nvidia', 'amd', 'none' or 'auto'"),
         ("gpu.per_node", "8", "'gpu.per_node' is '8': a whole number is needed."),
         ("gpu.per_node", -1, "'gpu.per_node' is -1: it must be greater than or equal to 0."),

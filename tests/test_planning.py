@@ -321,6 +321,31 @@ def test_fp8_is_judged_by_its_own_peak_and_compiled_where_there_is_a_gpu(
     assert told == [peak is not None, False]
 
 
+def test_what_fp8_keeps_less_counts_where_an_engine_is_chosen() -> None:
+    asked = {"micro_batch_size": 1, "sequence_length": 4096, "gpus_per_node": 2, "model": "llama2-7b"}
+    local = variant("local", gpu={"vendor": "nvidia", "model": H100.gpu_model, "arch": "sm_90", "memory_gib": 79.2, "per_node": 8,
+                                  "capabilities": {"bf16": True, "flash_attention_2": True, "int8": True, "nf4": True}})  # fmt: skip
+    found = {method: planned(local, method, **asked) for method in ("z3", "z3+fp8")}
+    assert {method: one.plan.engine.name for method, one in found.items()} == {"z3": "fsdp2", "z3+fp8": "flat"}
+    assert "GiB with states and batch are more than 94% of the GPU's 79.2 GiB" in found["z3"].origins["engine"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why", "way"),
+    [
+        ({"tensor_parallel": 2, "gpus_per_node": 2}, "fsdp2 was not tried with fp8 in layers that ranks share", "without --tensor-parallel fsdp2, flat can."),
+        ({"model": "flan-t5-large"}, "flat knows nothing of the layers of t5, which are to multiply in fp8",
+         "Without fp8 in the method deepspeed, fsdp2, flat can."),
+    ],
+)  # fmt: skip
+def test_where_no_engine_can_it_is_said_why_none_of_them_and_what_can(
+    asked: dict[str, Any], why: str, way: str
+) -> None:
+    with pytest.raises(PlanError, match=r"^no engine can do this: deepspeed multiplies in no fp8") as caught:
+        planned("runpod", "z3+fp8", **asked)
+    assert why in str(caught.value) and str(caught.value).endswith(way)
+
+
 def test_an_unknown_gpu_has_no_peak_rather_than_a_guess() -> None:
     plan = planned("local", "z3", hardware=Hardware("NVIDIA Something 9000", "sm_200", 10.0, 1, "nvidia", 4)).plan
     assert plan.gpu.peak_flops is None and plan.gpu.model == "NVIDIA Something 9000" and plan.model.precision == "bf16"

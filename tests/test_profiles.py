@@ -248,6 +248,12 @@ def test_another_gpu_inherits_nothing_of_the_old_one(own_folder: Path) -> None:
         load_cluster("mine").gpu.peak_tflops == {}
         and load_cluster("mine").gpu.per_node == load_cluster("runpod").gpu.per_node
     )
+    profile.write_text(
+        "extends: runpod\ngpu: {model: AMD Instinct MI250X, arch: gfx90a, memory_gib: 64.0, capabilities: "
+        "{bf16: true, flash_attention_2: true, int8: false, nf4: false}}\n"
+    )
+    with pytest.raises(ProfileError, match=r"gfx90a is AMD's, and vendor is 'nvidia'.*gpu\.vendor is inherited from"):
+        load_cluster("mine")
     profile.write_text("extends: runpod\ngpu: {per_node: 2}\n")
     assert load_cluster("mine").gpu.peak_tflops == load_cluster("runpod").gpu.peak_tflops
 

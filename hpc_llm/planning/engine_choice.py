@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hpc_llm.errors import PlanError, RequestError
@@ -49,11 +50,31 @@ def first_suited(names: str | Sequence[str], wanted: Wanted) -> tuple[str, list[
     return (last, passed) if lack is None else (able[0], [*passed, f"{last} {lack}"])
 
 
-def check_engine(facts: EngineFacts, wanted: Wanted) -> None:
-    """Raise PlanError where the engine cannot do what the plan asks for; the message names those that can."""
+def check_engine(facts: EngineFacts, wanted: Wanted, passed: Sequence[str] = ()) -> None:
+    """Raise PlanError where the engine cannot do what the plan asks for; the message names those that can.
+
+    Where none can, it says why not those that the method would rather have, `passed`, and what to do without.
+    """
     lack = _lack(facts, wanted)
-    if lack is not None:
-        raise PlanError(f"engine {facts.name} {lack}. Engines that can: {', '.join(_able(wanted)) or 'none'}.")
+    if lack is None:
+        return
+    if able := list(_able(wanted)):
+        raise PlanError(f"engine {facts.name} {lack}. Engines that can: {', '.join(able)}.")
+    why = "; ".join((f"{facts.name} {lack}", *passed))
+    ways = [f"without {what} {', '.join(able)} can" for what, less in _less(wanted) if (able := list(_able(less)))]
+    raise PlanError(f"no engine can do this: {why}. " + (f"{_first_upper('; '.join(ways))}." if ways else ""))
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _less(wanted: Wanted) -> Iterator[tuple[str, Wanted]]:
+    """What a plan could do without, where it wants it: what that is called, and the rest."""
+    if wanted.model.fp8:
+        yield "fp8 in the method", replace(wanted, model=replace(wanted.model, fp8=False))
+    if wanted.parallel.tensor > 1:
+        yield "--tensor-parallel", replace(wanted, parallel=replace(wanted.parallel, tensor=1))
 
 
 def able_fallback(facts: EngineFacts, wanted: Wanted) -> str | None:

@@ -45,7 +45,7 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
     if why is not None:
         draft.computed("engine", facts.name, f"computed: {why}")
         draft.notices.append(why)
-    check_engine(facts, wanted)
+    check_engine(facts, wanted, passed)
     draft.notices += _too_few_for_fp8(wanted)
     split, switches = answer(facts, facts.splitting, wanted), dict[str, Any]()
     for name, how in _FUSED.items():
@@ -113,7 +113,7 @@ def wanted_of(
         deepspeed=deepspeed,
         family=family_of(model.name, found) or None,
         parameters=parameters_of(model.name, found),
-        kept_bytes=kept_bytes(model.name, found, batch, width=width, recompute=model.recompute),
+        kept_bytes=kept_bytes(model.name, found, batch, width=width, recompute=model.recompute, fp8=model.fp8),
         gpu_bytes=gpu.memory_gib * 2**30 if gpu.memory_gib and parallel.gpus_per_node else None,
         has_cuda=gpu.vendor == "nvidia",
     )

@@ -230,7 +230,7 @@ def layer_counts_of(model: str, found: Checkpoint | None) -> tuple[int, ...] | N
 
 
 def kept_bytes(
-    model: str, found: Checkpoint | None, batch: BatchShape, *, width: int, recompute: Share
+    model: str, found: Checkpoint | None, batch: BatchShape, *, width: int, recompute: Share, fp8: bool = False
 ) -> float | None:
     """About the most that forward and backward of a micro batch need, in numbers of `width` bytes, where the model is whole; None
     where it cannot be said.
@@ -245,7 +245,9 @@ def kept_bytes(
         return None
     layers, head = shape.num_hidden_layers, shape.vocab_size * shape.hidden_size
     # Two norms and what they make, queries, keys, values and what attention finds; both factors of the MLP and their product.
-    a_layer = tokens * width * (8 * shape.hidden_size + 3 * shape.intermediate_size)
+    # In fp8 what norms make and the MLP's product is rounded for the products, and made anew for the backward pass.
+    hidden, inner = (6, 2) if fp8 else (8, 3)
+    a_layer = tokens * width * (hidden * shape.hidden_size + inner * shape.intermediate_size)
     entering = tokens * width * shape.hidden_size
     anew = len(spread(recompute, layers))
     kept = anew * entering + (layers - anew or 1) * a_layer

@@ -99,6 +99,10 @@ class Capabilities(Strict):
     tf32: bool = False
 
 
+_ARCHITECTURES = {"sm_": "nvidia", "gfx": "amd"}
+"""How the name of an architecture begins -> whose GPUs have it."""
+
+
 class Gpu(Strict):
     vendor: Literal["nvidia", "amd", "none", "auto"]
     """`none`: the CPU; `auto`: whatever this machine has, found when planning."""
@@ -124,6 +128,11 @@ class Gpu(Strict):
                 raise ValueError(
                     f"per_node is 0, and with vendor '{self.vendor}' a node has at least one GPU. For nodes without GPUs write vendor: none"
                 )
+        maker = next((vendor for start, vendor in _ARCHITECTURES.items() if (self.arch or "").startswith(start)), None)
+        if maker not in (None, self.vendor) and self.vendor in _ARCHITECTURES.values():
+            raise ValueError(
+                f"arch {self.arch} is {maker.upper()}'s, and vendor is '{self.vendor}'. Write vendor: {maker}"
+            )
         check_named_size(self.model, self.memory_gib)
         return self
 

@@ -112,10 +112,10 @@ def unsuited(wanted: Wanted) -> str | None:
     )
     if needed <= wanted.gpu_bytes * _SEEN:
         return None
-    gib = (
-        f"{needed / 2**30:.1f} GiB with states and batch are too many for the GPU's {wanted.gpu_bytes / 2**30:.1f} GiB"
+    room = f"{_SEEN:.0%} of the GPU's {wanted.gpu_bytes / 2**30:.1f} GiB"
+    return (
+        f"keeps whole parameters on each rank, and {needed / 2**30:.1f} GiB with states and batch are more than {room}"
     )
-    return f"keeps whole parameters on each rank, and {gib}"
 
 
 def _is_large(wanted: Wanted) -> bool:
