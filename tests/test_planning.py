@@ -77,7 +77,7 @@ def test_planning_changes_nothing_that_it_is_given() -> None:
     cluster, method = load_cluster("delta"), load_method("z3o")
     before = cluster.model_dump(), method.model_dump()
     experiment = Experiment(
-        cluster="delta", method="z3o", account="a-delta-gpu", set=("deepspeed.zero_optimization.stage=2",)
+        cluster="delta", method="z3o", account="a-delta-gpu", set=("deepspeed.zero_optimization.sub_group_size=5",)
     )
     plan(experiment, cluster, method, Site(scheduler="slurm"))
     assert (cluster.model_dump(), method.model_dump()) == before

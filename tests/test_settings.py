@@ -88,7 +88,9 @@ def test_settings_reach_the_plan() -> None:
     )
     assert after("quantization=null", method="q").model.quantization is None
     assert after("env.NCCL_DEBUG=INFO", "env.N=5", "env.E=").job.env == {"NCCL_DEBUG": "INFO", "N": "5", "E": ""}
-    assert after("steps=10", "steps=20").workload.steps == 20
+    assert after("steps=10", "steps=10").workload.steps == 10
+    with pytest.raises(RequestError, match=r"^--set steps is given twice, as 10 and as 20\. Say it once\.$"):
+        after("steps=10", "workload.steps=20")
 
 
 def test_deepspeeds_keys_are_reached_and_added() -> None:

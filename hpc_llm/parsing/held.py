@@ -19,6 +19,19 @@ SETTINGS = frozenset(
 """Facts that hold for a whole run, which programs say before its first step."""
 
 
+OF_ONE_RUN = ("world_size", "gpu")
+"""What no run changes: a program that goes on from a checkpoint on other ranks, or on another GPU, has rates of its own."""
+
+
+def is_another_setup(known: Mapping[str, Value], later: Mapping[str, Value]) -> bool:
+    """Whether a program that says `later` is not the one that said `known`, though its steps go on from there.
+
+    >>> is_another_setup({"world_size": 8}, {"world_size": 4}), is_another_setup({"world_size": 8}, {"gpu": "A100"})
+    (True, False)
+    """
+    return any(name in known and name in later and known[name] != later[name] for name in OF_ONE_RUN)
+
+
 def tells_settings_alone(run: LogRun) -> bool:
     """Whether a piece of a log says how a program is set up, and holds nothing of what it did: the cell of a notebook before."""
     came = run.has_results or run.evaluated or run.orphans or run.tail.found
@@ -34,10 +47,15 @@ class Held:
 
     def take(self, run: LogRun, values: Mapping[str, Value], below: bool) -> Mapping[str, Value]:
         """Keep the settings among `values` where `run` may be over; the rest, which `run` can learn at once."""
-        if not (run.has_steps or run.closed) or SETTINGS.isdisjoint(values):
+        held = SETTINGS if below else SETTINGS.union(OF_ONE_RUN)
+        if not (run.has_steps or run.closed) or held.isdisjoint(values):
             return values
-        (self.companion if below else self.values).update({n: v for n, v in values.items() if n in SETTINGS})
-        return {n: v for n, v in values.items() if n not in SETTINGS}
+        (self.companion if below else self.values).update({n: v for n, v in values.items() if n in held})
+        return {n: v for n, v in values.items() if n not in held}
+
+    def are_of_another(self, run: LogRun) -> bool:
+        """Whether the step that follows them is that of another run."""
+        return is_another_setup(run.known, self.values)
 
     def give(self, run: LogRun) -> None:
         """They are of `run`."""

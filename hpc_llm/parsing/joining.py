@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from hpc_llm.parsing.held import is_another_setup
 from hpc_llm.parsing.rules import keep_larger, leave_empty
 from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun
 from hpc_llm.parsing.work import state_of
@@ -22,7 +23,7 @@ def goes_on_in(run: LogRun, later: LogRun) -> bool:
     """Whether `later`, the first run of the next piece of the log, is this run still."""
     if run.mixed is not None and later.mixed is not None:
         return True
-    if later.began or (run.over and later.has_steps):
+    if later.began or (later.has_steps and (run.over or is_another_setup(run.known, later.values))):
         return False
     if run.last is None or later.first is None or later.first > run.last:
         return True

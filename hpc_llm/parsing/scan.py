@@ -291,7 +291,7 @@ class Scanner:
             return
         elif self._shows_two_rows(number):
             return
-        elif self.run.goes_back(number, by_step):
+        elif self.run.goes_back(number, by_step) or self._later.are_of_another(self.run):
             self._begin(chunk, found.start, only_after_results=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}

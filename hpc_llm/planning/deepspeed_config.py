@@ -11,7 +11,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.planning.deepspeed_limits import check_limits
-from hpc_llm.planning.deepspeed_values import check_values
+from hpc_llm.planning.deepspeed_values import check_together, check_values
 
 TOP_LEVEL = frozenset(
     """activation_checkpointing aio amp autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type
@@ -68,3 +68,4 @@ def check_keys(config: Mapping[str, Any], where: str) -> None:
     if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
         raise RequestError(f"{where}, zero_optimization: stage is {stage!r}. Valid: 0, 1, 2, 3.")
     check_values(config, where)
+    check_together(config, where)

@@ -18,8 +18,8 @@ def _keys(names: str, kind: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), kind)
 
 
-_SWITCH, _WHOLE, _POSITIVE, _NUMBER, _SHARE = "switch", "whole", "positive", "number", "share"
-_DEVICE, _BLOCK, _OPTIONAL_SWITCH = "device", "block", "optional switch"
+_SWITCH, _WHOLE, _POSITIVE, _SHARE = "switch", "whole", "positive", "share"
+_DEVICE, _BLOCK, _OPTIONAL_SWITCH, _ABOVE, _FROM_0 = "device", "block", "optional switch", "above 0", "from 0"
 _OFFLOAD = {
     "device": _DEVICE,
     **_keys("pin_memory pipeline_read pipeline_write fast_init super_offload", _SWITCH),
@@ -28,7 +28,8 @@ _OFFLOAD = {
 }
 KINDS: dict[str, dict[str, str]] = {
     "": {
-        **_keys("gradient_clipping gradient_predivide_factor", _NUMBER),
+        "gradient_clipping": _FROM_0,  # 0 is off; below, an engine that does not look would step uphill
+        "gradient_predivide_factor": _ABOVE,
         "steps_per_print": _POSITIVE,
         **_keys(
             """prescale_gradients sparse_gradients wall_clock_breakdown memory_breakdown dump_state disable_allgather
@@ -65,7 +66,7 @@ KINDS: dict[str, dict[str, str]] = {
     "fp16": {
         **_keys("enabled auto_cast consecutive_hysteresis fp16_master_weights_and_grads", _SWITCH),
         **_keys("initial_scale_power loss_scale_window hysteresis min_loss_scale", _WHOLE),
-        "loss_scale": _NUMBER,
+        "loss_scale": _FROM_0,
     },
     "bf16": _keys(
         "enabled immediate_grad_update check_grad_overflow bf16_master_weights_and_grads bf16_optimizer_states", _SWITCH
@@ -78,7 +79,8 @@ _MEANT = {
     _OPTIONAL_SWITCH: "true, false or null",
     _WHOLE: "a whole number of at least 0",
     _POSITIVE: "a whole number of at least 1",
-    _NUMBER: "a number",
+    _ABOVE: "a number above 0",
+    _FROM_0: "a number of at least 0",
     _SHARE: "a number from 0 to 1",
     _DEVICE: "none, cpu or nvme",
     _BLOCK: "keys of its own, or null",
@@ -96,6 +98,63 @@ def check_values(config: Mapping[str, Any], where: str) -> None:
             raise RequestError(f"{where}: {path} is 'auto', which nothing fills in here. {_instead(path, kind)}.")
         if kind is not None and not _fits(value, kind):
             raise RequestError(f"{where}: {path} is {value!r}: it must be {_MEANT[kind]}.")
+
+
+_SCHEDULES = ("LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
+_OF_STAGE_3 = (
+    "offload_param",
+    "zero_quantized_weights",
+    "zero_quantized_gradients",
+    "zero_quantized_nontrainable_weights",
+    "zero_hpz_partition_size",
+)
+"""What splits or moves parameters, which ZeRO-3 alone does: another stage leaves it without a word."""
+
+
+def check_together(config: Mapping[str, Any], where: str) -> None:
+    """Raise a RequestError for the first key that needs another one, or that DeepSpeed would not heed beside the others.
+
+    Read from DeepSpeed 0.19.8 (runtime/engine.py, runtime/lr_schedules.py, runtime/zero/stage3.py and stage_1_and_2.py), which ends
+    in an assertion where it starts.
+    """
+    zero = config.get("zero_optimization") or {}
+    _check_schedule(config.get("scheduler"), where)
+    for name in ("offload_optimizer", "offload_param"):
+        block = zero.get(name) or {}
+        if block.get("device") == "nvme" and not isinstance(block.get("nvme_path"), str):
+            raise RequestError(
+                f"{where}: zero_optimization.{name}.device is nvme, and there is no nvme_path beside it: give the folder of the node's disk."
+            )
+    if zero.get("stage", 0) and zero.get("reduce_scatter", True):
+        for key, neutral in (("gradient_predivide_factor", 1), ("prescale_gradients", False)):
+            if config.get(key, neutral) != neutral:
+                raise RequestError(
+                    f"{where}: {key} goes not with gradients that ZeRO scatters. Leave it out, or set "
+                    "zero_optimization.reduce_scatter to false."
+                )
+    lost = [key for key in _OF_STAGE_3 if _asks(zero.get(key))]
+    if lost and zero.get("stage", 0) != 3:
+        raise RequestError(
+            f"{where}: zero_optimization.{lost[0]} has no effect with stage {zero.get('stage', 0)}: ZeRO-3 alone heeds it. Take a method with z3, or leave it out."
+        )
+
+
+def _asks(value: Any) -> bool:
+    """Whether a key of ZeRO's asks for anything."""
+    if isinstance(value, Mapping):
+        return value.get("device", "none") not in (None, "none")
+    return value not in (None, False, 0, 1) or value is True
+
+
+def _check_schedule(block: Any, where: str) -> None:
+    if not block:
+        return
+    if block.get("type") not in _SCHEDULES:
+        raise RequestError(f"{where}: scheduler.type is {block.get('type')!r}. Valid: {', '.join(_SCHEDULES)}.")
+    if not isinstance(block.get("params"), Mapping):
+        raise RequestError(
+            f"{where}: scheduler.params is missing, which {block['type']} needs (scheduler.params.warmup_num_steps and its like)."
+        )
 
 
 def check_partitions(config: Mapping[str, Any], ranks: int, where: str) -> None:
@@ -140,4 +199,6 @@ def _fits(value: Any, kind: str) -> bool:
         return False
     if kind == _SHARE:
         return 0 <= value <= 1
-    return kind == _NUMBER or (value == int(value) and value >= (kind == _POSITIVE))
+    if kind in (_ABOVE, _FROM_0):
+        return value > 0 or (kind == _FROM_0 and value == 0)
+    return value == int(value) and value >= (kind == _POSITIVE)

@@ -244,6 +244,15 @@ class Settings:
     def __init__(self, pairs: Iterable[str] = (), origin: str = "--set") -> None:
         self.all = [read_setting(pair) for pair in pairs]
         self._origin = origin
+        self._refuse_two_values()
+
+    def _refuse_two_values(self) -> None:
+        """A caller means one of two values; a file may say one for all its runs and another for one of them."""
+        first: dict[str, Setting] = {}
+        for one in self.all:
+            before = first.setdefault(one.path, one) if one.origin is None else one
+            if before.text != one.text:
+                raise RequestError(f"{before.said} is given twice, as {before.text} and as {one.text}. Say it once.")
 
     @property
     def origin(self) -> str:

@@ -63,6 +63,9 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     found["fsdp2-reduced"] = make_plan("z3", world_size, engine="fsdp2", reduce_precision="bf16")
     for engine, precision in PRECISIONS:
         found[f"{engine}-{precision}"] = make_plan(KINDS[engine], world_size, engine=engine, precision=precision)
+    slow = {"optimizer": {**ADAMW, "lr": 3e-4}, "steps": 5}  # such steps are smaller than the spacing of bf16
+    for engine, method in {**KINDS, "deepspeed": "z3"}.items():
+        found[f"{engine}-slow"] = make_plan(method, world_size, engine=engine, **slow)
     found["flat-units"] = make_plan("z3r", world_size, engine="flat", layers_per_unit=2, eval_every=7, **SHAPE)
     found["flat-fused"] = make_plan("z1", world_size, engine="flat", fused_loss=True, **SHAPE)
     found["flat-reduced"] = make_plan("z3", world_size, engine="flat", reduce_precision="bf16")
@@ -160,6 +163,11 @@ def test_low_precision_learns_as_well(trained: Path, engine: str, precision: str
     expected = losses(trained / "deepspeed-bf16")[-1]
     ended = result(trained / f"{engine}-{precision}")
     assert ended["outcome"] == "COMPLETED" and ended["loss_last"] == pytest.approx(expected, abs=0.3)
+
+
+@pytest.mark.parametrize("engine", KINDS)
+def test_engines_begin_with_the_same_rounded_weights(trained: Path, engine: str) -> None:
+    assert losses(trained / f"{engine}-slow") == pytest.approx(losses(trained / "deepspeed-slow"), abs=1e-3)
 
 
 def test_fp8_trains_the_same_with_each_engine_and_near_bf16(trained: Path) -> None:

@@ -79,6 +79,9 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"\sEval ([\w./-]+): (\S+)$", _evaluation, literal=" Eval "),
         rule(Kind.SETUP, r"^(?:\d+: +)?num_nodes: <nodes>$", literal="num_nodes: "),
         rule(Kind.SETUP, r"^(?:\d+: +)?num_gpus_per_node: <gpus_per_node>$", literal="num_gpus_per_node: "),
+        rule(
+            Kind.RUN, r"^(?:\d+: +)?n_gpus: <world_size>$", literal="n_gpus: "
+        ),  # in the config that llm-foundry prints
     ),
     finish=_finish,
 )

@@ -30,6 +30,10 @@ AGAIN = r"(?:\s+Epoch (?P=epoch): [^\n\[]{0,300}?\b(?P=number)(?:/(?:\d+|\?)|it)
 EVALUATED = r"Epoch \d+: [^\n\[]{0,300}\[[^\]\n]{0,800}?(?<![\w-])val(?:id)?[_/]loss(?:_epoch)?=<eval_loss>(?=[,\]\s])"
 """A bar that shows the loss of the last validation."""
 
+MEMBER = "Initializing distributed: GLOBAL_RANK: "
+MEMBERS = MEMBER + r"\d+, MEMBER: \d+/<world_size>\b"
+"""What each rank says that joins the others."""
+
 
 def _loss(text: bytes) -> Mapping[str, Value] | None:
     """A loss as it is printed: with a point, as no bar parts thousands."""
@@ -63,6 +67,7 @@ FORMAT = LineFormat(
             literal="Epoch ",
         ),
         rule(Kind.RUN, EVALUATED, literal="Epoch "),
+        rule(Kind.RUN, MEMBERS, literal=MEMBER),
         rule(Kind.END, r"`Trainer\.fit` stopped: ", literal="`Trainer.fit` stopped: "),
     ),
 )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from hpc_llm.parsing import commas
-from hpc_llm.parsing.formats.lightning import AGAIN, BAR, EVALUATED
+from hpc_llm.parsing.formats.lightning import AGAIN, BAR, EVALUATED, MEMBER, MEMBERS
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, number, rule
 
@@ -99,6 +99,7 @@ FORMAT = LineFormat(
             literal="reduced_train_loss=",
         ),
         rule(Kind.RUN, EVALUATED, literal="Epoch "),
+        rule(Kind.RUN, MEMBERS, literal=MEMBER),
         rule(Kind.RUN, r"trainer\.max_steps[=:] ?<total_steps>", literal="trainer.max_steps"),
         rule(Kind.END, r"`Trainer\.fit` stopped: ", literal="`Trainer.fit` stopped: "),
     ),

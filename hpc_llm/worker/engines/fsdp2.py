@@ -203,6 +203,7 @@ def _materialise(model: Any, plan: Plan, device: torch.device, tensor: TensorGro
             elif any(tensor.is_meta for tensor in own):
                 module.to_empty(device=device, recurse=False)
                 model._init_weights(module)
+                _round(module, plan)
                 take(module, name.removeprefix(_PEFT).replace(".base_layer", ""), given)
             if tensor is not None:
                 split_module(name, module, tensor)
@@ -212,6 +213,16 @@ def _materialise(model: Any, plan: Plan, device: torch.device, tensor: TensorGro
     split(model)
     if tensor is not None:
         share_inputs(model, tensor)
+
+
+def _round(module: nn.Module, plan: Plan) -> None:
+    """Round first values to the plan's precision, as engines have them whose copies in fp32 are made of it.
+
+    Else steps that are smaller than its spacing would move some weights at once that do not move there yet: of a 7B in bf16 the loss was
+    0.3 nats lower after 8 steps, and an engine that is chosen by its memory would look like one that learns faster.
+    """
+    for parameter in module.parameters(recurse=False):
+        parameter.copy_(parameter.to(DTYPES[plan.model.precision]))
 
 
 def _begin_adapter(module: nn.Module, name: str, device: torch.device) -> None:
