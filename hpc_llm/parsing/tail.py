@@ -180,7 +180,7 @@ class Tail:
                 part = part.joined(self._drop())
             self._take(part, self._steps_kept())
         if pieces and self.found:
-            self._leave_out_earlier(pieces)
+            self._note_attempts(pieces)
         self.ended_at = end_of(self._of_attempt_at(self.ended_at), self.ended_at, self.firm_at)
 
     def _of_attempt_at(self, position: int | None) -> list[Found]:
@@ -188,12 +188,15 @@ class Tail:
         begin = max((begin for begin in self.attempts if begin < (position or 0)), default=-1)
         return [one for one in self.found if one.position > begin]
 
-    def _leave_out_earlier(self, pieces: Sequence[attempts_of.Piece]) -> None:
-        """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
+    def _note_attempts(self, pieces: Sequence[attempts_of.Piece]) -> None:
+        """Note where jobs and attempts begin, of which only the last says how it ended; leave out what is surely of earlier ones."""
         self.went_on = later_on.went_on([one for one in self.found if one.is_root], pieces)
         self.attempts += attempts_of.begins_in(pieces)
         begin = later_on.begin_of_last(self.found, self.begins_with, pieces)
-        self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
+        if begin >= 0 and self.first_step is not None:  # it may be the opening of the next run, which is not known yet
+            self.attempts.append(begin)
+        else:
+            self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
 
     def _steps_kept(self) -> int:
         return sum(len(part.steps) for part in self.parts)
