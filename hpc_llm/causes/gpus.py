@@ -202,7 +202,16 @@ GPU_HARDWARE = Cause(
     retry=True,
     precedence=95,
     explains=frozenset(
-        ("collective_timeout", "python_exception", "segfault", "gpu_missing", "device_oom", "node_fail", "cancelled")
+        (
+            "collective_timeout",
+            "python_exception",
+            "segfault",
+            "kernel_failed",
+            "gpu_missing",
+            "device_oom",
+            "node_fail",
+            "cancelled",
+        )
     ),
     signs=(
         sign(

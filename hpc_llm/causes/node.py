@@ -264,13 +264,6 @@ SEGFAULT = Cause(
             precedence=40,
             confidence=0.7,
         ),
-        sign(
-            ("unspecified launch failure", "rrorLaunchFailure"),
-            r"unspecified launch failure|(?:cuda|hip)ErrorLaunchFailure",
-            precedence=44,
-            confidence=0.7,
-            remedy="a kernel crashed: --set env.CUDA_LAUNCH_BLOCKING=1 makes it stop at the call that does it",
-        ),
         # The runtime of AMD's GPUs says it of each kernel that faulted; one that stops itself says before why.
         sign(
             "HSA_STATUS_ERROR_EXCEPTION",

@@ -90,17 +90,6 @@ PYTHON_EXCEPTION = Cause(
             ),
         ),
         sign(
-            ("illegal memory access", "rrorIllegalAddress"),
-            r"an illegal memory access was encountered|\b(?:cuda|hip)ErrorIllegalAddress\b",
-            precedence=58,
-            confidence=0.85,
-            remedy=(
-                "a kernel touched memory that is not its own: a GPU reports that late, so the traceback may show another call\n"
-                "--set env.CUDA_LAUNCH_BLOCKING=1 (on AMD: AMD_SERIALIZE_KERNEL=3) makes it stop at the call that does it\n"
-                "mixed builds are a usual reason: extensions built for this torch, this GPU, this CUDA or ROCm"
-            ),
-        ),
-        sign(
             ("when stream is capturing", "previous error during capture"),
             r"operation not permitted when stream is capturing|operation failed due to a previous error during capture",
             precedence=63,
@@ -251,7 +240,7 @@ INDEX_OUT_OF_RANGE = Cause(
     ),
     retry=False,
     precedence=79,
-    explains=frozenset(("python_exception", "segfault", "collective_timeout", "unreachable")),
+    explains=frozenset(("python_exception", "segfault", "kernel_failed", "collective_timeout", "unreachable")),
     signs=(
         sign(
             "Assertion `",

@@ -95,10 +95,7 @@ def test_a_rank_that_is_told_of_a_timeout_names_itself(
 def test_the_fault_of_a_rank_comes_before_the_timeout_that_it_gives_the_others(diagnose: Diagnose) -> None:
     fault = "Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered\n"
     found = diagnose(NCCL.format(r=3, k="E") + DUMP.format(whom=" rank 5") + NCCL.format(r=5, k="E") + fault)
-    assert (found.cause.id, found.details["rank"]) == (
-        "python_exception",
-        "5",
-    ) and "CUDA_LAUNCH_BLOCKING" in found.remedy
+    assert (found.cause.id, found.details["rank"]) == ("kernel_failed", "5") and "CUDA_LAUNCH_BLOCKING" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -178,7 +175,7 @@ ASSERTIONS = {
     "srcIndex < srcSelectDimSize": "index_out_of_range",
     "t >= 0 && t < n_classes": "index_out_of_range",
     "probability tensor contains either `inf`, `nan` or element < 0": "nan_loss",
-    "size > 0 && size < limit": "python_exception",
+    "size > 0 && size < limit": "kernel_failed",
 }
 
 
@@ -197,6 +194,36 @@ def test_a_library_that_does_not_start_may_lack_memory(diagnose: Diagnose) -> No
     assert (sure.cause.id, sure.confidence) == ("device_oom", 0.85)
     assert guessed.cause.id == "device_oom" and guessed.confidence < 0.5 and "listed as FAILED" in guessed.summary
     assert "do not fit" not in guessed.meaning and "CUDA_LAUNCH_BLOCKING" in guessed.remedy
+
+
+KERNELS = (
+    "an illegal memory access was encountered", "unspecified launch failure", "an illegal instruction was encountered", "misaligned address",
+    "device-side assert triggered", "invalid program counter", "the launch timed out and was terminated",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "raised", ["torch.AcceleratorError: CUDA error: ", "RuntimeError: HIP error: ", "  what():  CUDA error: "]
+)
+@pytest.mark.parametrize("error", KERNELS)
+def test_a_kernel_that_failed_is_no_crash_of_the_process(error: str, raised: str, diagnose: Diagnose) -> None:
+    ended = "terminate called after throwing an instance of 'c10::Error'\n" if "what" in raised else FRAMES
+    for more in (
+        "",
+        "n1: line 4: 77 Aborted                 (core dumped) python train.py\n",
+        "srun: error: n1: task 0: Segmentation fault\n",
+    ):
+        found = diagnose(f"{ended}{raised}{error}\n{more}")
+        assert found.cause.id == "kernel_failed" and error in found.evidence[0].text
+        assert found.cause.title == "a kernel failed on the GPU" and "CUDA_LAUNCH_BLOCKING" in found.remedy
+        assert "PYTHONFAULTHANDLER" not in found.remedy and not found.retry
+
+
+def test_a_kernel_that_a_faulty_gpu_stopped_is_not_at_fault(diagnose: Diagnose) -> None:
+    said = "[412345.678] NVRM: Xid (PCI:0000:4e:00): 79, pid=991, GPU has fallen off the bus.\n"
+    assert diagnose(FRAMES + "RuntimeError: CUDA error: unspecified launch failure\n" + said).chain[:2] == (
+        "gpu_hardware", "kernel_failed",
+    )  # fmt: skip
 
 
 NCCL_ROOM = """\
