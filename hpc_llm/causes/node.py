@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.causes import aborts
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.schedulers import by_signal, openmpi_signal, pbs_status
@@ -207,7 +208,6 @@ SEGFAULT = Cause(
                 "exit code 136",
                 "SIGABRT",
                 "(core dumped)",
-                "terminate called ",
                 "Exit_status",
                 "EXIT CODE: 134",
                 "SIGNAL: 6 ",
@@ -216,12 +216,12 @@ SEGFAULT = Cause(
             rf"{_named('SIGABRT', 6)}|{exit_code(4, 6, 8)}|^= +EXIT CODE: 134$|KILLED BY SIGNAL: 6 |{openmpi_signal(6, 'Aborted')}|"
             r"failed \(exitcode: -[468]\)|return code = -[468]\b|[Ee]xited with exit code 13[246]\b|^[^\n\"]{1,200}: line \d+: +\d+ Aborted|Fatal Python error: Aborted"
             # The word before it is in the language of the shell.
-            r"|^[^\n\"]{0,200}\(core dumped\)(?:$| {2,}\S)|Signal 6 \(SIGABRT\)|died with <Signals\.SIGABRT: 6>"
-            r"|^terminate called (?:after throwing an instance of|without an active exception|recursively)",
+            r"|^[^\n\"]{0,200}\(core dumped\)(?:$| {2,}\S)|Signal 6 \(SIGABRT\)|died with <Signals\.SIGABRT: 6>",
             where=is_of_a_program,
             precedence=40,
             confidence=0.7,
         ),
+        *aborts.SIGNS,
         # zsh has these words on macOS, too, and bash the number there; on Linux most others name it with a capital letter.
         sign(
             "us error",

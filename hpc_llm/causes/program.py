@@ -52,7 +52,7 @@ PYTHON_EXCEPTION = Cause(
         # NCCL's words for a call that failed below it: alone they do not say which.
         sign(
             ("ncclSystemError", "unhandled system error"),
-            r"\bncclSystemError\b|NCCL error in: [^\n]{0,200}unhandled system error",
+            r"\bncclSystemError\b|NCCL error(?: in)?: [^\n]{0,200}unhandled system error",
             precedence=46,
             confidence=0.75,
             remedy=(

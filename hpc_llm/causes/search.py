@@ -237,7 +237,8 @@ _SAYS_MORE = {Role.ROOT: 3, Role.CASCADE: 2, Role.CONFIRMATION: 1}
 
 def _says(cause: Cause, one: Sign) -> tuple[int, int, float]:
     """How much a sign says about its line: a known text more than an exception of which only the name is known."""
-    role = 0 if cause is PYTHON_EXCEPTION and one.role is Role.ROOT else _SAYS_MORE[one.role]
+    is_name_alone = cause is PYTHON_EXCEPTION and one.role is Role.ROOT and one.remedy is None
+    role = 0 if is_name_alone else _SAYS_MORE[one.role]
     return role, cause.precedence if one.precedence is None else one.precedence, one.confidence
 
 

@@ -196,36 +196,6 @@ def test_a_library_that_does_not_start_may_lack_memory(diagnose: Diagnose) -> No
     assert "do not fit" not in guessed.meaning and "CUDA_LAUNCH_BLOCKING" in guessed.remedy
 
 
-KERNELS = (
-    "an illegal memory access was encountered", "unspecified launch failure", "an illegal instruction was encountered", "misaligned address",
-    "device-side assert triggered", "invalid program counter", "the launch timed out and was terminated",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "raised", ["torch.AcceleratorError: CUDA error: ", "RuntimeError: HIP error: ", "  what():  CUDA error: "]
-)
-@pytest.mark.parametrize("error", KERNELS)
-def test_a_kernel_that_failed_is_no_crash_of_the_process(error: str, raised: str, diagnose: Diagnose) -> None:
-    ended = "terminate called after throwing an instance of 'c10::Error'\n" if "what" in raised else FRAMES
-    for more in (
-        "",
-        "n1: line 4: 77 Aborted                 (core dumped) python train.py\n",
-        "srun: error: n1: task 0: Segmentation fault\n",
-    ):
-        found = diagnose(f"{ended}{raised}{error}\n{more}")
-        assert found.cause.id == "kernel_failed" and error in found.evidence[0].text
-        assert found.cause.title == "a kernel failed on the GPU" and "CUDA_LAUNCH_BLOCKING" in found.remedy
-        assert "PYTHONFAULTHANDLER" not in found.remedy and not found.retry
-
-
-def test_a_kernel_that_a_faulty_gpu_stopped_is_not_at_fault(diagnose: Diagnose) -> None:
-    said = "[412345.678] NVRM: Xid (PCI:0000:4e:00): 79, pid=991, GPU has fallen off the bus.\n"
-    assert diagnose(FRAMES + "RuntimeError: CUDA error: unspecified launch failure\n" + said).chain[:2] == (
-        "gpu_hardware", "kernel_failed",
-    )  # fmt: skip
-
-
 NCCL_ROOM = """\
 localhost: [rank0]: Traceback (most recent call last):
 localhost: [rank0]:   File "/w/Megatron-DeepSpeed/megatron/initialize.py", line 254, in _initialize_distributed
