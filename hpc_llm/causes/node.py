@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from bisect import bisect_left
 
 from hpc_llm.causes import aborts
 from hpc_llm.causes.cause import STARTED, Cause, sign
@@ -34,7 +36,15 @@ _OF_A_SHELL = r"^[^\n\"]{0,200}\b%s(?:$| {2,}\S)"
 
 def _is_not_of_apple(text: bytes, position: int) -> bool:
     """Whether nothing before tells of macOS: it has no /dev/shm, and ends a program so for a bad pointer."""
-    return _APPLE.search(text, max(0, position - _LOOKED_AT), position) is None
+    places = _places_of_apple(text)
+    before = bisect_left(places, position)
+    return before == 0 or places[before - 1] < position - _LOOKED_AT
+
+
+@functools.lru_cache(maxsize=1)
+def _places_of_apple(text: bytes) -> list[int]:
+    """Where it tells of it: asked of one text for each of its lines."""
+    return [one.start() for one in _APPLE.finditer(text)]
 
 
 _NO_DISK = re.compile(
