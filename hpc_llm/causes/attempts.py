@@ -38,16 +38,29 @@ _OVER = re.compile(
 )
 """What a scheduler or a launcher says of all the processes that it had started."""
 _NEAR = 1 << 12
+_BLANK = re.compile(rb"\s*")
 
 
 def begins_in(pieces: Sequence[Piece]) -> list[int]:
-    """Where in `pieces` further attempts begin, by the words of who starts them."""
-    return [
-        position + line.start()
+    """Where in `pieces` further attempts begin, by the words of who starts them. One of which nothing is to be seen says nothing of the
+    end: before it the last one stands that does."""
+    begins = [
+        (position, text, line)
         for position, text in pieces
         if any(literal in text for literal in _LITERALS)
         for line in _AGAIN.finditer(text)
     ]
+    last = pieces[-1][0] if pieces else 0
+    return [
+        position + line.start()
+        for position, text, line in begins
+        if position < last or not _is_blank(text, text.find(b"\n", line.end()))
+    ]
+
+
+def _is_blank(text: bytes, position: int) -> bool:
+    """Whether nothing stands there and behind; below 0 where the text ends before."""
+    return position < 0 or _BLANK.fullmatch(text, position) is not None
 
 
 def is_over(text: bytes, position: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, Role, sign
+from hpc_llm.causes.fabric import LOST, NO_ANSWER
 from hpc_llm.causes.schedulers import UNAVAILABLE
 
 _EXCEPTION = r"^[^\n]{0,120}?\b"
@@ -119,11 +120,6 @@ _NO_LOGIN = (
     "and its host key in ~/.ssh/known_hosts)\n"
     "many sites forbid ssh between nodes: start the ranks with srun instead"
 )
-_FABRIC = (
-    "a node or the network between the nodes did not answer: look at the output of the other ranks for one that died\n"
-    "otherwise submit it again, without the node at that address: --sbatch exclude={node}"
-)
-
 _NO_ANSWER = (
     "nothing answered at the address in the evidence: look at the output of the first node, which may have ended before or not begun\n"
     "see that the other nodes reach it, and that its port is open: MASTER_ADDR and MASTER_PORT in the job, "
@@ -320,14 +316,15 @@ UNREACHABLE = Cause(
             "NET/IB ",
             r"NET/IB ?: Got completion (?:from peer (?P<address>\S{1,80}) )?with (?:error|status)[ =]12\b",
             confidence=0.7,
-            remedy=_FABRIC,
+            remedy=NO_ANSWER,
         ),
         sign(
             "NET/OFI ",
             r"NCCL WARN NET/OFI [^\n]{0,160}(?:completed with error|\bRC: -?(?!28\b)\d)",
             confidence=0.7,
-            remedy=_FABRIC,
+            remedy=NO_ANSWER,
         ),
+        *LOST,
     ),
 )
 

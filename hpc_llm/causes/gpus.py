@@ -170,15 +170,24 @@ DRIVER_MISMATCH = Cause(
             remedy="the package was built on a newer system than the node's: build it there, or take another build",
         ),
         sign(
-            ("CUDA Setup failed despite ", "CUDA binary not found at ", "bitsandbytes native library functionality"),
-            r"CUDA Setup failed despite (?:CUDA|GPU) being available|Configured \w+ binary not found at \S{1,300}libbitsandbytes"
+            (
+                "CUDA Setup failed despite ",
+                "CUDA binary not found at ",
+                "bitsandbytes native library functionality",
+                "'str2optimizer",
+                "object has no attribute 'c",
+            ),
+            r"CUDA Setup failed despite GPU being available|NameError: name 'str2optimizer\w{1,40}' is not defined"
+            r"|AttributeError: 'NoneType' object has no attribute 'c(?:d?e?quantize|gemm|adam|lion|ademamix|igemm|get_col_row_stats|transform|percentile)\w{0,60}'"
+            r"|Configured \w+ binary not found at \S{1,300}libbitsandbytes"
             r"|RuntimeError: Attempted to use bitsandbytes native library functionality but it's not available",
+            survived_after=STARTED,
             remedy=_BITSANDBYTES,
         ),
         # At import it only says so; who needs it finds out later.
         sign(
-            ("CUDA binary at ", "bitsandbytes native library"),
-            r"^Could not (?:find the bitsandbytes \w+ binary at|load bitsandbytes native library)",
+            ("CUDA binary at ", "bitsandbytes native library", "CUDA Setup failed despite CUDA"),
+            r"^[^\n\"']{0,120}?\bCould not (?:find the bitsandbytes \w+ binary at|load bitsandbytes native library)|CUDA Setup failed despite CUDA being available",
             precedence=44,
             survived_after=STARTED,
             confidence=0.7,
@@ -202,7 +211,16 @@ GPU_HARDWARE = Cause(
     retry=True,
     precedence=95,
     explains=frozenset(
-        ("collective_timeout", "python_exception", "segfault", "gpu_missing", "device_oom", "node_fail", "cancelled")
+        (
+            "collective_timeout",
+            "python_exception",
+            "segfault",
+            "kernel_failed",
+            "gpu_missing",
+            "device_oom",
+            "node_fail",
+            "cancelled",
+        )
     ),
     signs=(
         sign(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hpc_llm.causes import attempts, later, life, workload
+from hpc_llm.causes.caught import left_over, without_repeated
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.program import NONE
@@ -86,6 +87,8 @@ class LogFindings:
     """Whether the program trains or serves, where something was found and the log says which."""
     _first_step: int | None = None
     """Position of the first step that was seen."""
+    _overcome: set[str] = field(default_factory=set)
+    """Where the program caught what it went on after."""
     _searched: int = 0
     """Bytes of what is loud that were searched, apart from the start and the end."""
 
@@ -109,6 +112,7 @@ class LogFindings:
         for block in kept:
             self._count_steps(block)
             self._search(block)
+        self.found = without_repeated(self.found, self._overcome)
         if last is not None:
             self._finish(last)
         self._leave_out_earlier([(block.offset, block.text) for block in kept])
@@ -162,8 +166,8 @@ class LogFindings:
             is_first = self._first_step is None or one.position < self._first_step
             one.is_before_steps = is_first and following == 0
             is_told_elsewhere = one.cause is NONE and not self.looks_for_end
-            if len(self.found) < _MOST and not one.is_survived and not is_told_elsewhere:
-                self.found.append(one)
+            if len(self.found) < _MOST and not is_told_elsewhere:
+                self.found += left_over((one,), self._overcome)
         self._note_end(block)
 
     def _count_steps(self, block: Block) -> None:
@@ -181,7 +185,7 @@ class LogFindings:
         for one in self.found:
             one.steps_after += steps
             one.advanced += steps
-        self.found = [one for one in self.found if not one.is_survived]
+        self.found = left_over(self.found, self._overcome)
 
     def _note_end(self, block: Block) -> None:
         end, firm = life.last_ends(block.text)

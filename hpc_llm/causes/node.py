@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from bisect import bisect_left
 
+from hpc_llm.causes import aborts
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.schedulers import by_signal, openmpi_signal, pbs_status
@@ -33,7 +36,15 @@ _OF_A_SHELL = r"^[^\n\"]{0,200}\b%s(?:$| {2,}\S)"
 
 def _is_not_of_apple(text: bytes, position: int) -> bool:
     """Whether nothing before tells of macOS: it has no /dev/shm, and ends a program so for a bad pointer."""
-    return _APPLE.search(text, max(0, position - _LOOKED_AT), position) is None
+    places = _places_of_apple(text)
+    before = bisect_left(places, position)
+    return before == 0 or places[before - 1] < position - _LOOKED_AT
+
+
+@functools.lru_cache(maxsize=1)
+def _places_of_apple(text: bytes) -> list[int]:
+    """Where it tells of it: asked of one text for each of its lines."""
+    return [one.start() for one in _APPLE.finditer(text)]
 
 
 _NO_DISK = re.compile(
@@ -207,7 +218,6 @@ SEGFAULT = Cause(
                 "exit code 136",
                 "SIGABRT",
                 "(core dumped)",
-                "terminate called ",
                 "Exit_status",
                 "EXIT CODE: 134",
                 "SIGNAL: 6 ",
@@ -216,12 +226,12 @@ SEGFAULT = Cause(
             rf"{_named('SIGABRT', 6)}|{exit_code(4, 6, 8)}|^= +EXIT CODE: 134$|KILLED BY SIGNAL: 6 |{openmpi_signal(6, 'Aborted')}|"
             r"failed \(exitcode: -[468]\)|return code = -[468]\b|[Ee]xited with exit code 13[246]\b|^[^\n\"]{1,200}: line \d+: +\d+ Aborted|Fatal Python error: Aborted"
             # The word before it is in the language of the shell.
-            r"|^[^\n\"]{0,200}\(core dumped\)(?:$| {2,}\S)|Signal 6 \(SIGABRT\)|died with <Signals\.SIGABRT: 6>"
-            r"|^terminate called (?:after throwing an instance of|without an active exception|recursively)",
+            r"|^[^\n\"]{0,200}\(core dumped\)(?:$| {2,}\S)|Signal 6 \(SIGABRT\)|died with <Signals\.SIGABRT: 6>",
             where=is_of_a_program,
             precedence=40,
             confidence=0.7,
         ),
+        *aborts.SIGNS,
         # zsh has these words on macOS, too, and bash the number there; on Linux most others name it with a capital letter.
         sign(
             "us error",
@@ -263,13 +273,6 @@ SEGFAULT = Cause(
             r"^(?:\[\w+\]: ?)?thread '[^'\n]{0,80}' (?:\(\d+\) )?panicked at ",
             precedence=40,
             confidence=0.7,
-        ),
-        sign(
-            ("unspecified launch failure", "rrorLaunchFailure"),
-            r"unspecified launch failure|(?:cuda|hip)ErrorLaunchFailure",
-            precedence=44,
-            confidence=0.7,
-            remedy="a kernel crashed: --set env.CUDA_LAUNCH_BLOCKING=1 makes it stop at the call that does it",
         ),
         # The runtime of AMD's GPUs says it of each kernel that faulted; one that stops itself says before why.
         sign(

@@ -41,7 +41,7 @@ NAN_LOSS = Cause(
     precedence=60,
     outcome=Outcome.INVALID,
     undone_by_end=False,
-    explains=frozenset(("python_exception",)),
+    explains=frozenset(("python_exception", "kernel_failed")),
     signs=(
         # Begins with fixed text: every line of a training log has a loss.
         sign(

@@ -56,9 +56,10 @@ def _is_an_end(one: Found) -> bool:
 def _is_outlived(one: Found, end: Found, found: Sequence[Found]) -> bool:
     if not one.is_root or one.cause.id in TAKEN_DOWN | BY_FIGURES or one.sign.survived_after > TRAINED_ON:
         return False
-    if one.cause is end.cause or one.file != end.file or not 0 <= one.position < end.position:
+    is_told = one.is_raised and not one.ends_process and (end.ends_process or is_schedulers(end))
+    if (one.cause is end.cause and not is_told) or one.file != end.file or not 0 <= one.position < end.position:
         return False
-    least = 1 if NO_ERROR.search(one.text) else 1 + _OTHERS_GO_ON
+    least = 1 if is_told or NO_ERROR.search(one.text) else 1 + _OTHERS_GO_ON
     return one.advanced >= least and not any(_fails_between(f, one, end) for f in found)
 
 

@@ -52,7 +52,7 @@ PYTHON_EXCEPTION = Cause(
         # NCCL's words for a call that failed below it: alone they do not say which.
         sign(
             ("ncclSystemError", "unhandled system error"),
-            r"\bncclSystemError\b|NCCL error in: [^\n]{0,200}unhandled system error",
+            r"\bncclSystemError\b|NCCL error(?: in)?: [^\n]{0,200}unhandled system error",
             precedence=46,
             confidence=0.75,
             remedy=(
@@ -87,17 +87,6 @@ PYTHON_EXCEPTION = Cause(
             remedy=(
                 "give each rank a GPU of its own: as many ranks on a node as GPUs were asked for\n"
                 "see who holds it: `nvidia-smi` on the node; what an earlier job left there is the site's to end"
-            ),
-        ),
-        sign(
-            ("illegal memory access", "rrorIllegalAddress"),
-            r"an illegal memory access was encountered|\b(?:cuda|hip)ErrorIllegalAddress\b",
-            precedence=58,
-            confidence=0.85,
-            remedy=(
-                "a kernel touched memory that is not its own: a GPU reports that late, so the traceback may show another call\n"
-                "--set env.CUDA_LAUNCH_BLOCKING=1 (on AMD: AMD_SERIALIZE_KERNEL=3) makes it stop at the call that does it\n"
-                "mixed builds are a usual reason: extensions built for this torch, this GPU, this CUDA or ROCm"
             ),
         ),
         sign(
@@ -251,7 +240,7 @@ INDEX_OUT_OF_RANGE = Cause(
     ),
     retry=False,
     precedence=79,
-    explains=frozenset(("python_exception", "segfault", "collective_timeout", "unreachable")),
+    explains=frozenset(("python_exception", "segfault", "kernel_failed", "collective_timeout", "unreachable")),
     signs=(
         sign(
             "Assertion `",

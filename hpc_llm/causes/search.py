@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import islice
 
 from hpc_llm.causes.catalogue import all_causes
+from hpc_llm.causes.caught import caught_at, is_beside, weakened
 from hpc_llm.causes.cause import TRAINED_ON, Cause, Role, Sign
 from hpc_llm.causes.endings import ends_a_process
 from hpc_llm.causes.frames import engine_of_inference, evaluates, is_no_helper, is_of_a_request, is_of_a_stop
@@ -82,6 +83,8 @@ class Found:
     """What a table says of it, where that is not the line."""
     ends_process: bool = False
     """Whether the line by itself says that a process has ended."""
+    caught_at: str | None = None
+    """Where the program caught it and wrote it down, as far as its traceback says."""
     is_raised: bool = False
     """Whether a traceback ends with it."""
     is_before_steps: bool = False
@@ -150,6 +153,9 @@ def signs_in(text: bytes) -> list[Found]:
     for start, found in best.items():
         found.is_raised = start in raised
         found.ends_process = ends_a_process(text, found.position, found.is_raised)
+        if found.is_raised:
+            found.caught_at = caught_at(text, found.position, is_told=not found.ends_process)
+            found.ends_process = found.caught_at is None and found.ends_process
     return [best[start] for start in sorted(best)]
 
 
@@ -173,10 +179,12 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     and not (cause is PYTHON_EXCEPTION and is_of_a_request(text, match.start()))
                 ):
                     details = _details(match) | _engine(cause, text, match.start())
-                    yield match.start(), cause, of_what_goes_on(cause.id, one, text, match.start()), details
+                    said = of_what_goes_on(cause.id, one, text, match.start())
+                    yield match.start(), cause, weakened(said) if is_beside(text, match.start()) else said, details
     for position, name, message in exceptions_in(text):
         if (
             is_no_helper(text, position)
+            and not is_beside(text, position)
             and not is_of_a_request(text, position)
             and not is_of_a_stop(text, position, name)
         ):
@@ -237,7 +245,8 @@ _SAYS_MORE = {Role.ROOT: 3, Role.CASCADE: 2, Role.CONFIRMATION: 1}
 
 def _says(cause: Cause, one: Sign) -> tuple[int, int, float]:
     """How much a sign says about its line: a known text more than an exception of which only the name is known."""
-    role = 0 if cause is PYTHON_EXCEPTION and one.role is Role.ROOT else _SAYS_MORE[one.role]
+    is_name_alone = cause is PYTHON_EXCEPTION and one.role is Role.ROOT and one.remedy is None
+    role = 0 if is_name_alone else _SAYS_MORE[one.role]
     return role, cause.precedence if one.precedence is None else one.precedence, one.confidence
 
 

@@ -31,7 +31,9 @@ _AFTER_ALL = frozenset(("host_oom", "gpu_hardware", "node_fail"))
 _CARETS = re.compile(r"\^{2,}|^[\s^]+")
 REASON_LENGTH = 200
 """Characters of the reason in a table."""
-_FAILS_FIRST = frozenset(("python_exception", "segfault"))
+_RAISED = frozenset(("python_exception", "kernel_failed"))
+"""What a program raises by itself."""
+_FAILS_FIRST = _RAISED | {"segfault"}
 """A rank that ends so leaves the others waiting."""
 SURE = 0.65
 """A sign that is less sure of its cause says that the run failed, and no more."""
@@ -277,7 +279,7 @@ def _without_overcome(roots: list[Found]) -> list[Found]:
     overcome = {
         f.file
         for f in roots
-        if f.cause.id == "python_exception"
+        if f.cause.id in _RAISED
         and f.precedence >= _firm(f.cause)
         and f.position > missed.get(f.file, f.position)
         and not SPEAKS_OF_OTHERS.search(f.text)
@@ -314,7 +316,7 @@ def _without_late_signal(roots: list[Found]) -> list[Found]:
     failed = {
         f.file
         for f in roots
-        if f.cause.id == "python_exception"
+        if f.cause.id in _RAISED
         and f.precedence >= _firm(f.cause)
         and not SPEAKS_OF_OTHERS.search(f.text)
         and not PASSED_ON.search(f.text)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hpc_llm.causes import attempts as attempts_of
 from hpc_llm.causes import later as later_on
 from hpc_llm.causes import life
+from hpc_llm.causes.caught import left_over, without_repeated
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.outlived import BY_FIGURES, TAKEN_DOWN
@@ -79,6 +80,8 @@ class Tail:
     """Where the first step begins."""
     attempts: list[int] = field(default_factory=list)
     """Where the words of a launcher or a script begin another attempt."""
+    overcome: set[str] = field(default_factory=set)
+    """Where the program caught what it went on after."""
     went_on: bool = False
     """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
     is_followed: bool = False
@@ -126,7 +129,7 @@ class Tail:
         for one in self.found:
             one.steps_after += steps
             one.advanced += steps if is_read else 0
-        self.found = [one for one in self.found if not one.is_survived]
+        self.found = left_over(self.found, self.overcome)
 
     def _drop(self) -> Part:
         part = self.parts.popleft()
@@ -151,8 +154,8 @@ class Tail:
             one.clock = later_on.clock_before(part.text, one.position) if one.is_root else None
             one.position += part.position
             one.is_before_steps = self.first_step is None or one.position < self.first_step
-            if len(self.found) < _MOST and not one.is_survived:
-                self.found.append(one)
+            if len(self.found) < _MOST:
+                self.found += left_over((one,), self.overcome)
         is_followed = steps_after and any(one.steps and one.is_read for one in self.parts)
         if not is_followed and part.is_read:
             self._end(part.text, part.position, part.steps[-1] if part.steps else None)
@@ -179,8 +182,9 @@ class Tail:
             while self.parts and part.goes_on_in(self.parts[0]):
                 part = part.joined(self._drop())
             self._take(part, self._steps_kept())
+        self.found = without_repeated(self.found, self.overcome)
         if pieces and self.found:
-            self._leave_out_earlier(pieces)
+            self._note_attempts(pieces)
         self.ended_at = end_of(self._of_attempt_at(self.ended_at), self.ended_at, self.firm_at)
 
     def _of_attempt_at(self, position: int | None) -> list[Found]:
@@ -188,12 +192,15 @@ class Tail:
         begin = max((begin for begin in self.attempts if begin < (position or 0)), default=-1)
         return [one for one in self.found if one.position > begin]
 
-    def _leave_out_earlier(self, pieces: Sequence[attempts_of.Piece]) -> None:
-        """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
+    def _note_attempts(self, pieces: Sequence[attempts_of.Piece]) -> None:
+        """Note where jobs and attempts begin, of which only the last says how it ended; leave out what is surely of earlier ones."""
         self.went_on = later_on.went_on([one for one in self.found if one.is_root], pieces)
         self.attempts += attempts_of.begins_in(pieces)
         begin = later_on.begin_of_last(self.found, self.begins_with, pieces)
-        self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
+        if begin >= 0 and self.first_step is not None:  # it may be the opening of the next run, which is not known yet
+            self.attempts.append(begin)
+        else:
+            self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
 
     def _steps_kept(self) -> int:
         return sum(len(part.steps) for part in self.parts)
@@ -245,6 +252,7 @@ class Tail:
         for part in later.parts:
             self._append(replace(part, position=part.position + self.length))
         self.found += later.found
+        self.overcome |= later.overcome
         self.attempts += [self.length + begin for begin in later.attempts]
         self.begins_with = self.begins_with or later.begins_with
         self.length += later.length

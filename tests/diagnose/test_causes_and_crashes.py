@@ -95,10 +95,7 @@ def test_a_rank_that_is_told_of_a_timeout_names_itself(
 def test_the_fault_of_a_rank_comes_before_the_timeout_that_it_gives_the_others(diagnose: Diagnose) -> None:
     fault = "Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered\n"
     found = diagnose(NCCL.format(r=3, k="E") + DUMP.format(whom=" rank 5") + NCCL.format(r=5, k="E") + fault)
-    assert (found.cause.id, found.details["rank"]) == (
-        "python_exception",
-        "5",
-    ) and "CUDA_LAUNCH_BLOCKING" in found.remedy
+    assert (found.cause.id, found.details["rank"]) == ("kernel_failed", "5") and "CUDA_LAUNCH_BLOCKING" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -178,7 +175,7 @@ ASSERTIONS = {
     "srcIndex < srcSelectDimSize": "index_out_of_range",
     "t >= 0 && t < n_classes": "index_out_of_range",
     "probability tensor contains either `inf`, `nan` or element < 0": "nan_loss",
-    "size > 0 && size < limit": "python_exception",
+    "size > 0 && size < limit": "kernel_failed",
 }
 
 

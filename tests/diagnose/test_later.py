@@ -153,6 +153,41 @@ def test_the_attempts_before_the_last_one_are_named(diagnose: Diagnose) -> None:
     assert said == "the last of several attempts; before it: device_oom (line 4), python_exception (line 9)"
 
 
+FAULT = """\
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f2b8c1c4740 (most recent call first):
+  File "/opt/env/lib/python3.10/site-packages/torch/autograd/graph.py", line 769 in _engine_run_backward
+  File "/home/u/train.py", line 212 in main
+
+Extension modules: numpy.core._multiarray_umath, torch._C (total: 61)
+E0612 14:02:11.482000 140213 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -11) local_rank: 3 (pid: 140299) of binary: /opt/env/bin/python
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+  exitcode  : -11 (pid: 140299)
+  traceback : Signal 11 (SIGSEGV) received by PID 140299
+"""
+"""What Python's faulthandler writes, and torchrun behind it."""
+STEPS = "".join(
+    f"{{'loss': {3 - n / 100:.2f}, 'grad_norm': 1.2, 'learning_rate': 2e-05, 'epoch': {n / 100}}}\n"
+    for n in range(1, 20)
+)
+
+
+@pytest.mark.parametrize("again", ["", SAME, "Restarting training (attempt {})\n"], ids=["nothing", "opening", "words"])
+def test_each_attempt_that_crashed_is_told_as_one_that_did(again: str, diagnose: Diagnose) -> None:
+    text = "".join(again.format(number) + STEPS + FAULT for number in (1, 2, 3))
+    found = diagnose(text)
+    assert found.cause.id == "segfault" and found.evidence[0].text.startswith("Fatal Python error")
+    assert [(one.cause.id, one.outcome) for one in found.runs] == [("segfault", "FAILED")] * 3
+    assert [row.cause for row in parse_stream("x", io.BytesIO(text.encode())).rows] == ["segfault"] * 3
+
+
+@pytest.mark.parametrize("behind", ["", "\n  \n", "loading the model\n"])
+def test_an_attempt_of_which_nothing_is_seen_leaves_the_one_before_it_the_last(behind: str, diagnose: Diagnose) -> None:
+    text = (STEPS + FAULT + "Training crashed with exit code 1, restarting in 30 s (attempt 2/3)\n") * 2 + behind
+    assert diagnose(text).cause.id == ("unknown" if behind.strip() else "segfault")
+
+
 SERVER = "(APIServer pid={0}) INFO 09-30 18:36:42 [api_server.py:1896] vLLM API server version 0.10.2\n(APIServer pid={0}) INFO loads\n"
 FAILED = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.57 GiB\n"

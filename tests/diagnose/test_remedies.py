@@ -273,6 +273,9 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--force-reinstall",
         "--no-cache-dir",
         "--enable-cuda-graph",
+        "--no-binary",
+        "--cpus-per-task",
+        "--network",
         # of engines of inference
         "--cache-type-k",
         "--context-length",

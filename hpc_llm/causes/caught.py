@@ -1,0 +1,114 @@
+"""Exceptions that somebody caught and wrote down: a traceback begins at the frame that caught it, one that nobody caught where its process does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hpc_llm.causes.cause import STARTED, Sign
+from hpc_llm.causes.tracebacks import LONGEST, TRACEBACK
+
+if TYPE_CHECKING:
+    from hpc_llm.causes.search import Found
+
+_FRAME = re.compile(rb"File \"(?P<path>[^\"\n]{1,400})\", line (?P<line>\d{1,7}), in (?P<function>[^\n]{1,160})")
+_NEAR = 1 << 11
+"""Bytes behind a heading in which its first frames stand."""
+_CHAINED = re.compile(rb"another exception occurred:|direct cause of the following exception:")
+_BETWEEN, _MOST_CHAINED = 300, 16
+_THREAD = re.compile(rb"/(?:threading|concurrent/futures/\w{1,20}|asyncio/\w{1,20}|contextlib|functools)\.py$")
+"""What runs the function of a thread, and is no part of it."""
+_OF_A_PROCESS = re.compile(
+    rb"(?:^<frozen (?:runpy|importlib)|^<(?:string|stdin)>$|/runpy\.py$|/multiprocessing/|/torch/distributed/(?:elastic|launch|run)|/ray/_raylet|_raylet\.pyx$"
+    rb"|/hydra/_internal/|/bin/[\w.-]{1,80}$|/__main__\.py$|/ipykernel|/IPython/)"
+)
+"""Where a process begins beside the first line of its script."""
+_LIBRARY = re.compile(rb"/(?:site|dist)-packages/")
+_ACTOR = re.compile(rb"\(\w{1,60} pid=\d{1,10}[^()\n]{0,60}\) ?$")
+"""What Ray writes before each line of a worker: of what ends a task it writes at who had asked for it, and not there."""
+_INDENTED = re.compile(rb"(?:\(\w{1,60} pid=[^()\n]{1,80}\) ?|\[(?:rank)?\d{1,5}\]:? ?|\d{1,5}: )?[ \t]{2}")
+_BESIDE = re.compile(
+    rb"/(?:wandb|mlflow|tensorboard|tensorboardX|comet_ml|neptune|aim|clearml|codecarbon|trackio|swanlab)/|/bitsandbytes/(?:cextension|cuda_setup/)"
+)
+"""Libraries that catch what fails in them, with which the program goes on: those that keep a record of it, and one that is asked for later."""
+_SAID_BESIDE = re.compile(rb"[^\n\"']{0,120}?\bCould not (?:load bitsandbytes native library|find the bitsandbytes)\b")
+_WEAK, _CONFIDENCE = 44, 0.7
+_OF_ONE_CALL = frozenset(
+    ("python_exception", "config_error", "data_error", "data_missing", "model_missing", "unreachable")
+)
+"""What fails for one request, sample or tool, and not for the next."""
+
+
+def _frames_of(text: bytes, position: int) -> list[re.Match[bytes]]:
+    """The first frames of the traceback that ends at `position`; of tracebacks that follow from one another those of the last, in which
+    the exception was caught."""
+    begin = text.rfind(TRACEBACK, max(0, position - LONGEST), position)
+    for _ in range(_MOST_CHAINED):
+        following = text.find(TRACEBACK, position, position + LONGEST)
+        if following < 0 or _CHAINED.search(text, max(position, following - _BETWEEN), following) is None:
+            break
+        begin, position = following, following + len(TRACEBACK)
+    return list(_FRAME.finditer(text, begin, begin + _NEAR)) if begin >= 0 else []
+
+
+def caught_at(text: bytes, position: int, is_told: bool = False) -> str | None:
+    """The place in the program where the exception was caught and written down; None where nobody caught it, or nothing tells. `is_told`
+    where a logger wrote it.
+
+    >>> log = b'Traceback (most recent call last):\\n  File "/e/site-packages/verl/tool.py", line 7, in call\\n    f()\\nValueError: x'
+    >>> caught_at(log, len(log) - 5), caught_at(log.replace(b"in call", b"in <module>"), len(log) - 5)
+    ('/e/site-packages/verl/tool.py:7', None)
+    """
+    frames = _frames_of(text, position)
+    if not frames or frames[0]["function"].startswith(b"<module>") or _is_of_a_process(frames[0]["path"]):
+        return None
+    heading = text.rfind(TRACEBACK, 0, frames[0].start())
+    before = text[text.rfind(b"\n", 0, heading) + 1 : heading]
+    if not is_told and _LIBRARY.search(frames[0]["path"]) is None and _ACTOR.match(before) is None:
+        return None
+    return f"{frames[0]['path'].decode('utf-8', 'replace')}:{int(frames[0]['line'])}"
+
+
+def _is_of_a_process(path: bytes) -> bool:
+    return _OF_A_PROCESS.search(path) is not None or _THREAD.search(path) is not None
+
+
+def is_beside(text: bytes, position: int) -> bool:
+    """Whether a library without which the program goes on says it of itself.
+
+    >>> log = b'Traceback (most recent call last):\\n  File "/e/wandb/sdk/sender.py", line 7, in send\\n    f()\\nCommError: x'
+    >>> is_beside(log, len(log) - 5), is_beside(log.replace(b"/e/wandb/sdk/sender", b"/w/train"), len(log) - 5)
+    (True, False)
+    """
+    line = text.rfind(b"\n", 0, position) + 1
+    if _SAID_BESIDE.match(text, line):
+        return True
+    if not _INDENTED.match(text, text.rfind(b"\n", 0, max(line - 1, 0)) + 1, line):
+        return False  # it is not the line of an exception, which stands right below its frames
+    frames = (frame for frame in _frames_of(text, position) if not _THREAD.search(frame["path"]))
+    first = next(frames, None)
+    return first is not None and _BESIDE.search(first["path"]) is not None
+
+
+def weakened(one: Sign) -> Sign:
+    """The sign as one that counts where nothing else is known, and that the next step takes back."""
+    precedence = _WEAK if one.precedence is None else min(one.precedence, _WEAK)
+    return replace(one, precedence=precedence, confidence=min(one.confidence, _CONFIDENCE), survived_after=STARTED)
+
+
+def left_over(found: Iterable[Found], overcome: set[str]) -> list[Found]:
+    """What the program has not gone on after; where it caught what it went on after is noted in `overcome`."""
+    left = []
+    for one in found:
+        if not one.is_survived:
+            left.append(one)
+        elif one.caught_at is not None:
+            overcome.add(one.caught_at)
+    return left
+
+
+def without_repeated(found: Iterable[Found], overcome: set[str]) -> list[Found]:
+    """Leave out what was caught where the same program had caught such a thing before and gone on."""
+    return [one for one in found if one.caught_at not in overcome or one.cause.id not in _OF_ONE_CALL]
