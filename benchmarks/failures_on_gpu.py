@@ -102,7 +102,7 @@ CASES: tuple[Program | Training, ...] = (
     Program("wrong ordinal", "gpu_missing", "import torch\ntorch.zeros(1, device='cuda:63')"),
     Program(
         "device-side assert",
-        "python_exception",
+        "kernel_failed",
         "import torch\ne = torch.nn.Embedding(8, 8).cuda()\nprint(e(torch.full((4,), 9, device='cuda')).sum())",
     ),
     Program(

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from chaos_submit import RUN_ID, settle
 from chaos_trial import Trial
-from scratch_slurm import ScratchSlurm
 
 STEPS = 4
 
@@ -90,7 +89,7 @@ def node_lost(trial: Trial) -> None:
             trial.status()
         trial.agreed_later(run, "NODE_FAIL")
     finally:
-        _bring_back(trial.slurm, "tw2")
+        trial.slurm.bring_back("tw2")
     _steps_are_kept(trial, run, STEPS)
 
 
@@ -103,7 +102,7 @@ def requeued(trial: Trial) -> None:
         trial.slurm.run("scontrol", "requeue", job.job_id)
     else:
         trial.slurm.crash_node("tw2")
-        _bring_back(trial.slurm, "tw2")
+        trial.slurm.bring_back("tw2")
     _starts_again(trial, run)
 
 
@@ -160,12 +159,6 @@ def _ends_as_cancelled(trial: Trial, run: Path) -> None:
         trial.harm("orphaned", f"cancel said it was done: {error}")
         return
     trial.agreed_later(run, "CANCELLED")
-
-
-def _bring_back(slurm: ScratchSlurm, node: str) -> None:
-    slurm.start_node(node)
-    slurm.ok("scontrol", "update", f"nodename={node}", "state=resume")  # refused where it has come back by itself
-    slurm.wait_until(f"{node} is back", lambda: slurm.node_states().get(node) in ("idle", "mix", "alloc"))
 
 
 def _give_way(trial: Trial, partition: str) -> Path:

@@ -175,8 +175,7 @@ class Failing:
         self._until_ranks_wait("node lost silently", 1)
         self.node.slurm.crash_node("tw2")
         self._until_slurm_has_ended("node lost", "node lost silently")
-        self.node.slurm.start_node("tw2")
-        self.node.slurm.run("scontrol", "update", "nodename=tw2", "state=resume")
+        self.node.slurm.bring_back("tw2")
 
     def _until_slurm_has_ended(self, *names: str) -> None:
         jobs = ",".join(job_id(self.runs[name]) for name in names)

@@ -187,6 +187,12 @@ class ScratchSlurm:
         (self.folder / "spool" / node).mkdir(parents=True, exist_ok=True)
         self._spawn(f"slurmd-{node}", "slurmd", "-D", "-N", node)
 
+    def bring_back(self, node: str) -> None:
+        """A node that crashed takes jobs again."""
+        self.start_node(node)
+        self.ok("scontrol", "update", f"nodename={node}", "state=resume")  # refused where it has come back by itself
+        self.wait_until(f"{node} is back", lambda: self.node_states().get(node) in ("idle", "mix", "alloc"))
+
     def crash_node(self, node: str) -> None:
         """The node dies with everything that runs on it, and the controller has noticed."""
         self._kill_node(node)

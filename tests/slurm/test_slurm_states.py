@@ -122,8 +122,7 @@ def test_a_node_that_dies_ends_the_run_unless_slurm_starts_it_again(bench: Bench
     assert "delta8" in (one(last).reason or "")
     waiting = one(again)
     assert (waiting.state, waiting.outcome) == ("PENDING", None)
-    slurm.start_node("delta8")
-    slurm.run("scontrol", "update", "nodename=delta8", "state=resume")
+    slurm.bring_back("delta8")
     state = ended(again)
     assert (state.outcome, state.exit_code) == (Outcome.FAILED, 7)
 
