@@ -322,7 +322,7 @@ def test_fp8_is_judged_by_its_own_peak_and_compiled_where_there_is_a_gpu(
 
 
 def test_what_fp8_keeps_less_counts_where_an_engine_is_chosen() -> None:
-    asked = {"micro_batch_size": 1, "sequence_length": 4096, "gpus_per_node": 2, "model": "llama2-7b"}
+    asked: dict[str, Any] = {"micro_batch_size": 1, "sequence_length": 4096, "gpus_per_node": 2, "model": "llama2-7b"}
     local = variant("local", gpu={"vendor": "nvidia", "model": H100.gpu_model, "arch": "sm_90", "memory_gib": 79.2, "per_node": 8,
                                   "capabilities": {"bf16": True, "flash_attention_2": True, "int8": True, "nf4": True}})  # fmt: skip
     found = {method: planned(local, method, **asked) for method in ("z3", "z3+fp8")}
