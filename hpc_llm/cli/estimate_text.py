@@ -47,6 +47,8 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
     yield _place("host, each node", memory.host)
     yield from _terms(memory.host)
     yield ""
+    if estimate.recomputed is not None:
+        yield from _wrapped(f"recomputed: {estimate.recomputed}")
     if estimate.checkpoint is not None:
         yield f"a checkpoint takes {gib(estimate.checkpoint)}, the run keeps up to {gib(estimate.disk)}"
     if estimate.largest_micro_batch is not None:
@@ -112,6 +114,8 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     yield from table([[row[i] for i in said] for row in rows], [headers[i] for i in said], _WIDTH)
     if any(one.time for one in kept):
         yield from _wrapped("GiB: of each GPU; host: GiB of each node; GPU-h: GPU-hours for a billion tokens")
+    chosen = [(one, one.recomputed) for one in kept if one.recomputed and "," in one.recomputed]  # with its reason
+    yield from _by_reason("recomputed by", chosen)
     yield from _by_reason("fits the GPUs of", [(one, one.unsaid) for one in kept])
     yield from _by_reason("no time of", [(one, one.untimed) for one in kept])
     yield from _rough(kept)
