@@ -139,16 +139,33 @@ def unknown_name(
     "there is no method 'z3oo': did you mean 'z3o'? Valid: z3, z3o."
     """
     names = sorted(valid)
-    close = [one for one in meant if one in names] or _close(name, names)
+    close = [one for one in meant if one in names]
     place = f" in {where}" if where else ""
-    hint = ": did you mean " + " or ".join(f"'{one}'" for one in close) + "?" if close else "."
+    hint = _asking(close) or did_you_mean(name, names) or "."
     tail = f" {next_step}" if next_step else ""
     return f"there is no {kind} '{name}'{place}{hint} Valid: {_listed(name, names)}.{tail}"
 
 
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """What ends a sentence on a wrong name: which one may be meant; "" where none is near.
+
+    >>> did_you_mean("bf61", ["bf16", "fp32"]), did_you_mean("LOCAL", ["local", "delta"]), did_you_mean("x", ["bf16"])
+    (": did you mean 'bf16'?", ": did you mean 'local'?", '')
+    """
+    return _asking(_close(name, sorted(valid)))
+
+
+def _asking(names: list[str]) -> str:
+    return ": did you mean " + " or ".join(f"'{one}'" for one in names) + "?" if names else ""
+
+
 def _close(name: str, names: list[str]) -> list[str]:
     """The name that is nearly the same, else those of which this one is a part, as `oom` is of `host_oom`."""
+    lower = {one.lower(): one for one in reversed(names)}
+    if name.lower() in lower:
+        return [lower[name.lower()]]
     nearest = difflib.get_close_matches(name, names, n=1)
+    nearest = nearest or [lower[one] for one in difflib.get_close_matches(name.lower(), lower, n=1)]
     if nearest or len(name) < _SHORTEST_PART:
         return nearest
     return [one for one in names if name.lower() in one.lower()][:3]

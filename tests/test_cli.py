@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -555,7 +556,23 @@ def test_diff_with_another_cluster_needs_no_account_of_it(cli: Any) -> None:
     assert {"-module purge", "+module reset", "-#SBATCH --account=ACCOUNT", "+#SBATCH --partition=gpuA40x4"} <= set(
         script
     )
-    assert max(map(len, lines)) <= 100
+
+
+def test_diff_for_a_program_makes_one_script_of_the_other(cli: Any, tmp_path: Path) -> None:
+    words = ("--set", f"env.LONG={'/a/long/path' * 20}", "--set", "env.BLANKS=a  b   " + "c " * 60)
+    theirs, ours = cli("render", *LOCAL, "--run-id", "r").out, cli("render", *LOCAL, "--run-id", "r", *words).out
+    Path("logs/r").mkdir(parents=True)
+    Path("logs/r/experiment.json").write_text(cli("render", *LOCAL, "--run-id", "r", "--json").out)
+    Path("logs/r/job.sh").write_text(theirs)
+    out = cli("render", *LOCAL, "--diff", "r", *words).out
+    assert max(map(len, out.splitlines())) > 200 and max(map(len, ours.splitlines())) > 200
+    assert cli("render", *LOCAL, "--diff", "r", *words, "-o", "a.diff").code == 0 and Path("a.diff").read_text() == out
+    lines = out[out.index("--- r\n") :].splitlines(keepends=True)[2:]
+    changed = [line for line in lines if line[0] in "+-"]
+    assert all(line[1:] in (ours if line[0] == "+" else theirs) for line in changed)
+    if shutil.which("patch"):
+        subprocess.run(["patch", "logs/r/job.sh"], input=out, text=True, check=True)
+        assert Path("logs/r/job.sh").read_text() == ours
 
 
 def test_diff_with_a_run_shows_what_the_request_changes(cli: Any) -> None:

@@ -12,6 +12,7 @@ from rendering import planned
 
 import hpc_llm
 from hpc_llm.api.fit import memory_there
+from hpc_llm.cli import run as command
 from hpc_llm.diagnosis.ladder import alternatives, rungs
 from hpc_llm.errors import HpcLlmError, PlanError
 from hpc_llm.estimating.parts import Verdict
@@ -116,6 +117,23 @@ def test_auto_is_nothing_where_all_fits_and_everything_where_nothing_does(
         cluster="delta", method="z3+rauto", **{"model": "llama2-7b", "gpus_per_node": 4, **asked}
     )
     assert estimated.verdict is (Verdict.DOES_NOT_FIT if share else Verdict.FITS)
+
+
+def test_an_estimate_says_how_many_layers_it_chose_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "estimate --cluster delta --account a --model llama2-7b --gpus-per-node 4 --sequence-length 2048 --micro-batch-size 4"
+    share = left_to_the_estimate("z3+rauto", micro_batch_size=4).plan.model.recompute
+    said = f"{round(32 * share)} of 32 layers, the fewest with which it fits by the estimate"
+    assert command([*asked.split(), "--method", "z3+rauto"]) == 0
+    assert f"\nrecomputed: {said}\n" in capsys.readouterr().out
+    assert command([*asked.split(), "--method", "z3+rauto", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recomputed"] == said
+    assert command([*asked.split(), "--method", "z3+rauto,z3+r0.25,z3+r"]) == 0
+    listed = capsys.readouterr().out.replace("\n  ", " ")
+    assert f"recomputed by delta z3+rauto: {said}" in listed and listed.count("recomputed by") == 1
+    assert command([*asked.split(), "--method", "z3+r0.25"]) == 0
+    assert "\nrecomputed: 8 of 32 layers\n" in capsys.readouterr().out
+    assert command([*asked.split(), "--method", "z3+r"]) == 0
+    assert "recomputed:" not in capsys.readouterr().out
 
 
 def test_a_search_and_an_inference_leave_nothing_to_the_estimate() -> None:

@@ -154,7 +154,7 @@ def test_the_letters_follow_what_is_set() -> None:
         ("recompute=-1", "valid are true, false, auto, or a share"),
         ("recompute=null", "valid are true, false, auto, or a share"),
         ("precision=int4", "--set precision=int4: valid are bf16, fp16, fp32."),
-        ("attention=flash", "--set attention=flash: valid are sdpa, eager, flash_attention_2."),
+        ("attention=flash", "--set attention=flash: valid are sdpa, eager, flash_attention_2: did you mean 'flash_attention_2'?"),
         ("launcher=ibrun", "there is no launcher 'ibrun' in cluster delta: did you mean 'srun'? Valid: srun, torchrun."),
         ("optimizer.lrr=1", "--set optimizer.lrr: there is no key 'lrr': did you mean 'lr'?"),
         ("optimizer.lr=fast", "--set optimizer: 'lr' is 'fast': a number is needed."),

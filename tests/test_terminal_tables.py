@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hpc_llm.cli import run as command
 from hpc_llm.cli.parse import summary_table
 from hpc_llm.parsing import Row
 from hpc_llm.records.files import write_json
@@ -175,3 +176,14 @@ def test_rows_of_one_setting_take_a_line_each(width: int) -> None:
         assert value in text or f"{name}" in text.partition("no room for")[2]
     assert ("no room for" in text) == (width < 110)
     assert summary_table(rows[:1], 400).splitlines()[0].startswith("run ")
+
+
+def test_many_long_methods_keep_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    methods = ["z3+lora+r0.25+f", "z2+lora+r0.5+f", "z3o+lora+r0.75+f", "z3-hpc2+lora+r0.25"]
+    asked = ["estimate", "--cluster", "delta", "--account", "a", "--model", "llama2-7b", "--method", ",".join(methods)]
+    assert command(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "all: cluster delta, GPUs 4x A100-SXM4-40GB" in lines and max(map(len, lines)) <= COLUMNS
+    header = next(line for line in lines if line.startswith("method"))
+    assert header.split() == ["method", "verdict", "GiB", "host", "tokens/s", "GPU-h"]
+    assert [len(line.split()) for line in lines if line.split("  ")[0] in methods] == [6] * len(methods)

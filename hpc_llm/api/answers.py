@@ -90,11 +90,11 @@ def report(
     """Comparison table, plots and one HTML page of runs, logs, or folders of them, written to the folder `output`.
 
     Runs may be named as in `logs`. `baseline` is an earlier run, log or CSV to compare with; a change for the worse by a share of `tolerance` is no
-    regression yet. `assume` holds `COLUMN=VALUE` for what logs do not say.
+    regression yet. `assume` holds `COLUMN=VALUE` for what logs do not say. Where a package of the extra `plot`
+    is missing, all but what needs it is written, and a Notice says so.
 
     Raises:
         RequestError: a path that is not there, no run in any, or an `output` that is a file.
-        HpcLlmError: a package of the extra `plot` is missing.
     """
     from hpc_llm.reporting import (
         assumptions,
@@ -102,7 +102,7 @@ def report(
         explain,
         make_report,
         regressions,
-        require_plotting,
+        tell_what_is_missing,
         write_report,
     )
 
@@ -115,7 +115,6 @@ def report(
     refuse_link_by_default(folder, OUTPUT)
     if folder.is_symlink() and folder.exists() and not is_trusted_link(folder):
         raise RequestError(f"-o {folder} is a link of somebody to what is not theirs: give another folder.")
-    require_plotting()
     names = paths_of_logs(paths, logs)
     for name in names:
         if folder.is_dir() and Path(name).resolve().is_relative_to(folder.resolve()):
@@ -128,7 +127,9 @@ def report(
         )
     explain(runs, names)
     made = make_report(runs, then, tolerance)
-    return WrittenReport(report=made, files=write_report(made, folder), regressions=regressions(made))
+    files = write_report(made, folder)
+    tell_what_is_missing()
+    return WrittenReport(report=made, files=files, regressions=regressions(made))
 
 
 def _baseline(named: Named, logs: str | os.PathLike[str] | None) -> tuple[Path, Table]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.api.batches import Places, batches, elsewhere
 from hpc_llm.api.find import find_run
 from hpc_llm.api.request import Request
-from hpc_llm.errors import RequestError, notice
+from hpc_llm.errors import RequestError, did_you_mean, notice
 from hpc_llm.records.files import read_json, read_text
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def compare(batch: Batch, other: str, request: Request, places: Places) -> Compa
         try:
             run = find_run(other, places.logs)
         except RequestError as error:
-            raise RequestError(f"--diff: {error} Clusters: {', '.join(cluster_names())}.") from None
+            near = did_you_mean(other, cluster_names()) or "."
+            raise RequestError(f"--diff: {error} Clusters: {', '.join(cluster_names())}{near}") from None
         return _with_run(batch, run, request, places)
     there = elsewhere(request, places, other)
     return Comparison(

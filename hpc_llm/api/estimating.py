@@ -164,6 +164,7 @@ def _one(run: RunRequest, ground: Ground | HpcLlmError, read_method: Callable[[s
     from hpc_llm.api.predicting import too_short
     from hpc_llm.estimating.estimate import estimate as of_plan
     from hpc_llm.estimating.parts import Verdict
+    from hpc_llm.planning.recompute_choice import layers_in
 
     if isinstance(ground, HpcLlmError):
         raise ground
@@ -179,6 +180,7 @@ def _one(run: RunRequest, ground: Ground | HpcLlmError, read_method: Callable[[s
         found,
         run=run.place.name if run.place else None,
         stands_in=stands_in,
+        recomputed=layers_in(planned.origins.get("recompute", "")),
         notes=(*found.notes, *filter(None, (late,)), *planned.notices, *told),
     )
 

@@ -56,11 +56,13 @@ class Run:
         from hpc_llm.planning.experiment import flat_plan
         from hpc_llm.records.agreement import agreeing
         from hpc_llm.records.possible import possible
+        from hpc_llm.runs.progress import loss_of_the_end
 
         record, plan = read_json(self.paths.result), (read_json(self.paths.experiment) or {}).get("plan")
         if record is None:
             return None
-        return agreeing(possible(flat_plan(plan)) if isinstance(plan, dict) else {}, possible(record))[0]
+        planned = possible(flat_plan(plan)) if isinstance(plan, dict) else {}
+        return agreeing(planned, possible(record), loss_of_the_end(self.paths.steps, planned))[0]
 
     def status(self) -> RunStatus:
         """What became of it so far."""

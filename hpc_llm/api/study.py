@@ -12,7 +12,7 @@ from typing import Any
 from hpc_llm.api.amounts import is_one_of, rivals_of
 from hpc_llm.api.layers import SWEPT, Layer, axis_values, laid
 from hpc_llm.api.values import LISTS, NAMES, names_in, typed
-from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.errors import RequestError, did_you_mean, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.other_words import answered
 from hpc_llm.planning.reference import Reference, read_references
@@ -206,8 +206,8 @@ class _Reader:
             if name not in axes:
                 raise RequestError(f"{where}: " + unknown_name("axis of matrix", name, axes))
             if value not in axes[name]:
-                valid = ", ".join(map(shown, axes[name]))
-                raise RequestError(f"{where}: {name} {shown(value)} is not in matrix. Valid: {valid}.")
+                valid, near = ", ".join(map(shown, axes[name])), did_you_mean(str(value), map(str, axes[name])) or "."
+                raise RequestError(f"{where}: {name} {shown(value)} is not in matrix{near} Valid: {valid}.")
         return found
 
     def included(self, content: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], where: str) -> Entry:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from hpc_llm.cli.time_text import time_lines
 from hpc_llm.text.shown import one_line
-from hpc_llm.text.tables import table
+from hpc_llm.text.tables import fits, table
 
 if TYPE_CHECKING:
     from hpc_llm.estimating.parts import Estimate, Memory, Need
 
 _GIB = 2**30
 _WIDTH = 80
+_SAID_ONCE = ("cluster", "GPUs")
+"""Columns that stand above a table that is too wide, where all rows have the same there."""
 
 
 def gib(size: float | None) -> str:
@@ -45,6 +47,8 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
     yield _place("host, each node", memory.host)
     yield from _terms(memory.host)
     yield ""
+    if estimate.recomputed is not None:
+        yield from _wrapped(f"recomputed: {estimate.recomputed}")
     if estimate.checkpoint is not None:
         yield f"a checkpoint takes {gib(estimate.checkpoint)}, the run keeps up to {gib(estimate.disk)}"
     if estimate.largest_micro_batch is not None:
@@ -102,9 +106,16 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     headers = ["cluster", first, "GPUs", "verdict", "GiB", "host", "tokens/s", "GPU-h", "model", "batch"]
     rows = [[*_row(one), "" if has_one_model else one.model, "" if has_one_batch else _batch(one)] for one in kept]
     said = [column for column in range(len(headers)) if any(row[column] for row in rows)]
-    yield from table([[row[column] for column in said] for row in rows], [headers[column] for column in said], _WIDTH)
+    if len(rows) > 1 and not fits([[row[i] for i in said] for row in rows], [headers[i] for i in said], _WIDTH):
+        shared = [i for i in said if headers[i] in _SAID_ONCE and len({row[i] for row in rows}) == 1]
+        said = [i for i in said if i not in shared]
+        if shared:
+            yield from _wrapped("all: " + ", ".join(f"{headers[i]} {rows[0][i]}" for i in shared))
+    yield from table([[row[i] for i in said] for row in rows], [headers[i] for i in said], _WIDTH)
     if any(one.time for one in kept):
         yield from _wrapped("GiB: of each GPU; host: GiB of each node; GPU-h: GPU-hours for a billion tokens")
+    chosen = [(one, one.recomputed) for one in kept if one.recomputed and "," in one.recomputed]  # with its reason
+    yield from _by_reason("recomputed by", chosen)
     yield from _by_reason("fits the GPUs of", [(one, one.unsaid) for one in kept])
     yield from _by_reason("no time of", [(one, one.untimed) for one in kept])
     yield from _rough(kept)

@@ -32,7 +32,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], width: int = WIDTH) -> Iterator[str]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """`field: old → new` for each value that two plans do not share."""
     before, after = flat(old), flat(new)
     for name in dict.fromkeys((*after, *before)):
@@ -41,7 +41,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], width: int = WID
         if name in before and name in after and _is_same(before[name], after[name]):
             continue
         was, now = (_safe(name, side[name]) if name in side else _ABSENT for side in (before, after))
-        yield from folded(f"{name}: {was} → {now}", width)
+        yield f"{name}: {was} → {now}"
 
 
 def _is_told_within(name: str, side: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -104,4 +104,5 @@ def explained(planned: tuple[PlanWithOrigins, ...], width: int = WIDTH) -> Itera
         yield from folded(f"# the other runs: what they have otherwise; {other_way} shows the whole plan of one", width)
     for other in others:
         yield from folded(f"# {name_of(other)} instead of {name_of(first)}", width)
-        yield from differences(first.plan.flat(), other.plan.flat(), width)
+        for line in differences(first.plan.flat(), other.plan.flat()):
+            yield from folded(line, width)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -81,7 +83,7 @@ def render(
         documents = [_document(batch, i) for batch in found for i in range(len(batch.distinct_scripts))]
         text = json_text(documents[0] if len(documents) == 1 else documents)
     elif diff is not None:
-        text = "".join(_difference(batch, diff, request, places, _width(output)) for batch in found)
+        text = "".join(_difference(batch, diff, request, places, _room(output)) for batch in found)
     elif explain:
         text = "\n".join(_explained(batch, _width(output)) for batch in found)
     else:
@@ -154,6 +156,11 @@ def _document(batch: Batch, index: int) -> dict[str, Any]:
     return document
 
 
+def _room(output: Path | None) -> int | None:
+    """Columns of the terminal that shows a difference; None where a program reads it, as `patch` does, for whom no line is broken."""
+    return _width(output) if output is None and terminal_width() is not None else None
+
+
 def _width(output: Path | None) -> int:
     """Columns of what is printed for reading: fewer where a narrow terminal shows it."""
     from hpc_llm.api.layout import WIDTH
@@ -186,18 +193,30 @@ def _memory(batch: Batch, width: int) -> str:
     return "".join(f"{row}\n" for line in lines for row in folded(line, width))
 
 
-def _difference(batch: Batch, other: str, request: Request, places: Places, width: int) -> str:
-    """What this request changes: in the plan, field by field, and in the script, as a unified diff."""
+def _difference(batch: Batch, other: str, request: Request, places: Places, width: int | None) -> str:
+    """What this request changes: in the plan, field by field, and in the script, as a unified diff, in lines as they are without a `width`."""
     from hpc_llm.api.comparing import compare
     from hpc_llm.api.layout import folded
     from hpc_llm.cli.plan_text import differences
     from hpc_llm.text.secrecy import redacted
 
     sides = compare(batch, other, request, places)
-    fields = [f"{row}\n" for row in differences(sides.their_plan, sides.our_plan, width)]
-    theirs, ours = sides.their_script.splitlines(), sides.our_script.splitlines()
+    fields = list(differences(sides.their_plan, sides.our_plan))
     # A script that another version or somebody else wrote may hold what ours would refuse.
-    lines = map(redacted, difflib.unified_diff(theirs, ours, other, "this script", lineterm=""))
-    script = [f"{row}\n" for line in lines for row in folded(line, width)]
-    title = [f"{row}\n" for row in folded(f"# the plan: {other} → this request", width)]
-    return "".join([*([*title, *fields] if fields else []), *script])
+    script = map(redacted, unified(sides.their_script, sides.our_script, other, "this script"))
+    title = [f"# the plan: {other} → this request"] if fields else []
+    rows = [row for line in (*title, *fields, *script) for row in ([line] if width is None else folded(line, width))]
+    return "".join(f"{row}\n" for row in rows)
+
+
+def unified(theirs: str, ours: str, their_name: str, our_name: str) -> Iterator[str]:
+    """The lines of a unified diff that makes the one text of the other byte for byte: only a newline ends a line.
+
+    >>> list(unified("a\\rb\\nc", "a\\rb\\nd\\n", "x", "y"))[3:]
+    [' a\\rb', '-c', '\\\\ No newline at end of file', '+d']
+    """
+    before, after = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (theirs, ours))
+    for line in difflib.unified_diff(before, after, their_name, our_name):
+        yield line.removesuffix("\n")
+        if not line.endswith("\n"):
+            yield "\\ No newline at end of file"

@@ -38,6 +38,7 @@ def document(estimate: Estimate) -> dict[str, Any]:
         },
         "largest_micro_batch_size": estimate.largest_micro_batch,
         "fewest_gpus": estimate.fewest_gpus,
+        "recomputed": estimate.recomputed,
         "notes": list(estimate.all_notes),
     }
 

@@ -135,6 +135,8 @@ class Estimate:
     """Its name in the study that it is of."""
     refused: str | None = None
     """Why there can be no such run."""
+    recomputed: str | None = None
+    """Of how many layers it recomputes activations, and why of so many, where a share or the estimate decides."""
     untimed: str | None = None
     """Why no time is given, a clause."""
     stands_in: str | None = None

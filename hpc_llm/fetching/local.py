@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from hpc_llm.corpus.reading import leads_within
-from hpc_llm.errors import FetchError, RequestError
+from hpc_llm.errors import FetchError, RequestError, did_you_mean
 from hpc_llm.fetching.listing import Entry, Listing, is_safe_path, total_size
 from hpc_llm.fetching.names import MODEL, Wanted, is_name
 from hpc_llm.fetching.source import Source, Stream
@@ -109,7 +109,10 @@ class Local(Source):
 def _folder_of(path: Path, wanted: Wanted) -> Path:
     """The folder that holds `wanted`: `path` itself, its newest snapshot in the Hub's cache, or what is called so in it."""
     if not path.is_dir():
-        raise RequestError(f"--from {path}: there is no such folder. Valid: hub, modelscope, or the path of a folder.")
+        near = did_you_mean(path.name, ("hub", "modelscope")) or "."
+        raise RequestError(
+            f"--from {path}: there is no such folder{near} Valid: hub, modelscope, or the path of a folder."
+        )
     cached = f"{wanted.kind}s--{wanted.name.replace('/', '--')}"
     for folder in (path, path / cached, path / "hub" / cached, path / wanted.name, path / wanted.name.split("/")[-1]):
         snapshot = snapshot_in(folder)

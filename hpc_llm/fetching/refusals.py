@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hpc_llm.errors import FetchError, HpcLlmError, RequestError
+from hpc_llm.errors import FetchError, HpcLlmError, RequestError, did_you_mean
 from hpc_llm.fetching.names import DATASET, Wanted
 from hpc_llm.fetching.web import Refused
 from hpc_llm.text.shown import one_line
@@ -97,7 +97,8 @@ def _rights(asked: Asked) -> str:
 def _no_revision(asked: Asked, there: list[str]) -> RequestError:
     more = f" and {len(there) - _MANY} more" if len(there) > _MANY else ""
     valid = f" Valid: {', '.join(map(one_line, there[:_MANY]))}{more}, or a commit." if there else ""
-    return RequestError(f"--revision {asked.revision}: the {asked.thing} has none of that name.{valid}")
+    near = did_you_mean(asked.revision or "", map(one_line, there)) or "."
+    return RequestError(f"--revision {asked.revision}: the {asked.thing} has none of that name{near}{valid}")
 
 
 def _absent(asked: Asked, near: list[str]) -> RequestError:

@@ -24,7 +24,7 @@ import jinja2
 from jinja2.loaders import split_template_path
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from hpc_llm.errors import HpcLlmError, RequestError
+from hpc_llm.errors import HpcLlmError, RequestError, did_you_mean
 from hpc_llm.records.files import is_private_folder
 from hpc_llm.site.profiles import bundled, user_cache, user_config
 from hpc_llm.text.pasted import refuse_address
@@ -195,7 +195,10 @@ def _place(error: Exception, folders: Sequence[Path]) -> str:
 
 def _problem(error: Exception) -> str:
     if isinstance(error, jinja2.TemplateNotFound):
-        return f"there is no template {error.name!r}, there are {', '.join(NAMES)} and what stands beside this one"
+        near = did_you_mean(str(error.name), NAMES).rstrip("?")
+        return (
+            f"there is no template {error.name!r}, there are {', '.join(NAMES)} and what stands beside this one{near}"
+        )
     if isinstance(error, RecursionError):
         return "it calls itself without end, or is nested too deep"
     if isinstance(error, UnicodeDecodeError):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hpc_llm.parsing.rules import Value
+from hpc_llm.parsing.matches import Hit
+from hpc_llm.parsing.rules import Kind, Value
 from hpc_llm.parsing.run import OF_THE_JOB, LogRun
 
 SETTINGS = frozenset(
@@ -45,10 +46,16 @@ class Held:
     values: dict[str, Value] = field(default_factory=dict)
     companion: dict[str, Value] = field(default_factory=dict)
 
-    def take(self, run: LogRun, values: Mapping[str, Value], below: bool) -> Mapping[str, Value]:
+    def take(
+        self, run: LogRun, values: Mapping[str, Value], below: bool, found: Hit, chunk: bytes
+    ) -> Mapping[str, Value]:
         """Keep the settings among `values` where `run` may be over; the rest, which `run` can learn at once."""
+        if not (run.has_steps or run.closed):
+            if found.rule is not None and found.rule.kind is Kind.START and not below:
+                run.doubt.restart(chunk, found.start, (run.values, run.companion))
+            return run.doubt.sure(values, (run.values, run.companion), below, chunk, found.start)
         held = SETTINGS if below else SETTINGS.union(OF_ONE_RUN)
-        if not (run.has_steps or run.closed) or held.isdisjoint(values):
+        if held.isdisjoint(values):
             return values
         (self.companion if below else self.values).update({n: v for n, v in values.items() if n in held})
         return {n: v for n, v in values.items() if n not in held}

@@ -38,6 +38,7 @@ def merge(run: LogRun, later: LogRun) -> None:
     if later.orphans:
         run.add_to_step(later.orphans)
     paused = run.paused
+    run.doubt.merge(later.doubt, (run.values, run.companion), (later.values, later.companion), run.has_steps)
     if run.has_steps:  # for a piece that begins among steps, what stands before its first one is no early one
         for known in (later.values, later.companion):
             if EARLY_PEAK in known:

@@ -160,18 +160,24 @@ _FIELDS = {"try": "try_"}
 
 
 TRAIN, EVAL, INFER = "train", "eval", "infer"
+_SEARCH = "tune"
 
 
 def kind_of_task(task: str | None) -> str | None:
     """The kind of what a task measures; None where it measures nothing, or is not known."""
     if task is None:
         return None
-    return {"infer": INFER, "eval": EVAL, "evaluate": EVAL, "prepare": None, "tune": None}.get(task, TRAIN)
+    return {"infer": INFER, "eval": EVAL, "evaluate": EVAL, "prepare": None, _SEARCH: None}.get(task, TRAIN)
 
 
 def measures_nothing(task: object) -> bool:
     """Whether that is a task whose runs have no figures to be compared; anything may stand in a record."""
     return isinstance(task, str) and kind_of_task(task) is None
+
+
+def searches(task: object) -> bool:
+    """Whether the trainings of that task are its tries, which have rows of their own; what it searches with is its own method."""
+    return task == _SEARCH
 
 
 def row_from(columns: Mapping[str, Any]) -> Row:

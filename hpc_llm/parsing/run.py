@@ -20,6 +20,7 @@ from hpc_llm.parsing.bars import Bars
 from hpc_llm.parsing.clock import Clock, ClockReading, Stamps
 from hpc_llm.parsing.commas import LOSS_UNREAD
 from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
+from hpc_llm.parsing.doubt import Doubt
 from hpc_llm.parsing.gaps import Gaps
 from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.means import Distribution
@@ -77,6 +78,7 @@ class LogRun:
     distributions: dict[str, Distribution] = field(default_factory=dict)
     companion: dict[str, Value] = field(default_factory=dict)
     """What a library below the program printed; it counts where the program itself does not say."""
+    doubt: Doubt = field(default_factory=Doubt)
     tail: Tail = field(default_factory=Tail)
     """The end of its text, which may say how it ended."""
     aftermath: Aftermath | None = None

@@ -237,7 +237,7 @@ class Scanner:
         if kind is Kind.STEP and not below:
             self._step(found, values, chunk)
         elif below:
-            self._learn_below(kind, values)
+            self._learn_below(found, kind, values, chunk)
         elif kind is Kind.MORE:
             if self.run.stream is None or self.run.stream == stream_of(chunk, found.start):
                 self.run.add_to_step(values)
@@ -245,7 +245,8 @@ class Scanner:
             if values and not self.run.over and not self.run.tick(values):
                 self._open(found, None, values, chunk)
         else:
-            self.run.learn(self._later.take(self.run, values, below), again=kind is Kind.END and self.run.closed)
+            sure = self._later.take(self.run, values, below, found, chunk)
+            self.run.learn(sure, again=kind is Kind.END and self.run.closed)
         if pauses and not below and not self.run.over:
             self.run.pause()
         if found.rule is None or not found.rule.aside:
@@ -255,13 +256,13 @@ class Scanner:
             self.run.end()
             self.run.tail.end(found.start - self._handed_to)
 
-    def _learn_below(self, kind: Kind, values: Mapping[str, Value]) -> None:
+    def _learn_below(self, found: Hit, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
         """What a library below the program says: facts, and more about the program's next step."""
         if kind in (Kind.STEP, Kind.TICK):
             self._aside.update(values)
         of_the_run = {n: v for n, v in values.items() if kind is not Kind.STEP or n in PEAKS or n not in _STEP_FIELDS}
         if kind is not Kind.TICK:
-            self.run.learn(self._later.take(self.run, of_the_run, below=True), companion=True)
+            self.run.learn(self._later.take(self.run, of_the_run, True, found, chunk), companion=True)
 
     def _step(self, found: Hit, values: Mapping[str, Value], chunk: bytes) -> None:
         """A step line of the program: of a new step, of another run, or another rank's copy."""

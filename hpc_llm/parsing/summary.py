@@ -50,6 +50,7 @@ def row_of(run: LogRun) -> Row:
         if one.finish is not None:
             one.finish(values)
     run.left_empty = str(values[LEFT_EMPTY]) if LEFT_EMPTY in values else None
+    run.left_empty = "; ".join(filter(None, (run.left_empty, *run.doubt.told(values)))) or None
     columns: dict[str, Any] = {name: value for name, value in values.items() if name in COLUMNS}
     columns.update(dict.fromkeys(str(values.get(EMPTY_COLUMNS, "")).split()))
     if not run.began and run.numbered and (run.first or 0) > (_steps_in_first_line(run) or 1):

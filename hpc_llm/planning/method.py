@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
+from hpc_llm.errors import PlanError, ProfileError, RequestError, did_you_mean, unknown_name
 from hpc_llm.planning import engines
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.experiment import Plan
@@ -180,6 +180,10 @@ def compose(name: str) -> Method:
     if wrong or not tokens:
         unknown = wrong[0] if wrong else name
         hint = f"With + they take letters, as in z3+o+r: {', '.join(LETTERS)}, r0.25, rauto. `hpc-llm methods` says what each is."
+        is_letter = len(tokens) > 1 and len(unknown) > 1 and not _meant(unknown)
+        near = did_you_mean(unknown, LETTERS) if is_letter else ""  # behind a + a letter is meant before a file
+        if near and not did_you_mean(unknown, files):
+            raise ProfileError(f"there is no letter '{unknown}' of a method{near} {hint}")
         raise ProfileError(unknown_name("method", unknown, files, next_step=hint, meant=_meant(unknown)))
     for several in (bases, list(dict.fromkeys(t for t in letters if share_of_letter(t)))):
         if len(several) > 1:

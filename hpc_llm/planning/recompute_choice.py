@@ -8,6 +8,7 @@ from hpc_llm.errors import PlanError
 from hpc_llm.planning.draft import Draft
 from hpc_llm.planning.recipe import layer_counts_of
 from hpc_llm.planning.recompute import Share, spread
+from hpc_llm.text.late_pattern import late_pattern
 
 if TYPE_CHECKING:
     from hpc_llm.planning.checkpoint import Checkpoint
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
 
 LEFT_OPEN = ": all layers, until the estimate says how few are enough"
 """Ends the origin of `recompute` in a plan that leaves it open."""
+
+_LAYERS = late_pattern(r"(?:\A|: )((?:no layer|all layers|\d{1,9} of \d{1,9} layers)(?![a-z]).*)\Z")
+
+
+def layers_in(origin: str) -> str | None:
+    """What an origin of `recompute` says of how many layers that are, and why; None where all or none were asked for.
+
+    >>> layers_in("method z3+rauto: 5 of 32 layers, the fewest with which it fits by the estimate"), layers_in("method z3+r")
+    ('5 of 32 layers, the fewest with which it fits by the estimate', None)
+    """
+    found = _LAYERS.search(origin)
+    return found[1] if found else None
 
 
 def choose_recompute(method: Method, task: TaskKind, model: str, found: Checkpoint | None, draft: Draft) -> Share:

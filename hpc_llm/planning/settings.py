@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
 from hpc_llm.corpus.words import PACKINGS, TOO_LONG
-from hpc_llm.errors import ProfileError, RequestError, unknown_name
+from hpc_llm.errors import ProfileError, RequestError, did_you_mean, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
@@ -284,7 +284,8 @@ def _changed(value: Any, setting: Setting) -> Any:
     new = setting.text if name in RAW else parse_value(setting.text, setting.said)
     choices = CHOICES.get(setting.path)
     if choices is not None and new not in choices:
-        raise RequestError(f"{setting.said}={setting.text}: valid are {', '.join(choices)}.")
+        near = did_you_mean(str(new), choices) or "."
+        raise RequestError(f"{setting.said}={setting.text}: valid are {', '.join(choices)}{near}")
     if name == "recompute" and not setting.inside:
         return _share(new, setting)
     if not setting.inside:

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from hpc_llm.records import metrics
 from hpc_llm.records.possible import bounded, figure_of
-from hpc_llm.records.relations import OF_A_RESULT, broken
+from hpc_llm.records.relations import LOGGED_LOSS, OF_A_RESULT, broken
 
 TOLERANCE = 1e-3
 """Share by which a figure may differ from what it follows from: rounded by hand, as tables have it."""
@@ -78,9 +78,11 @@ def _of_relations(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterato
     return broken({**result, **beside}, OF_A_RESULT)
 
 
-def agreeing(plan: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The result without the figures that contradict one another or the plan, and what contradicts what."""
-    found = contradictions(plan, result)
+def agreeing(
+    plan: Mapping[str, Any], result: Mapping[str, Any], logged_loss: float | None = None
+) -> tuple[dict[str, Any], str | None]:
+    """The result without the figures that contradict one another, the plan or the last loss that its steps have, and what contradicts what."""
+    found = contradictions(plan, {**result, LOGGED_LOSS: logged_loss})
     if not found:
         return dict(result), None
     missing = {name: None for _, names in found for name in names if name in result}

@@ -15,6 +15,8 @@ from hpc_llm.immutable import dataclass
 Figures = Mapping[str, Any]
 Amount = Callable[[Figures], "float | None"]
 
+LOGGED_LOSS = "logged_loss_last"
+"""The loss of a run's last step, by the file of its steps."""
 LEAST_STEP_S = 5e-5
 """No step of any training takes less: it starts dozens of kernels, each of which takes a microsecond and more."""
 _ROUNDED_S = 0.06
@@ -113,6 +115,10 @@ OF_A_RESULT = (
         "seconds of steps, and of the run", amount("step_time_s_mean", "measured_steps"), "<=", amount("elapsed_s"), _OF_STEPS, slack=amount(times=1.0)
     ),
     Relation("perplexity, and the exponential of eval_loss", amount("perplexity"), "=", _perplexity, ("perplexity", "eval_loss")),
+    Relation(
+        "loss_last, and the loss of the last step in steps.jsonl", amount("loss_last"), "=", amount(LOGGED_LOSS), ("loss_first", "loss_last"),
+        share=1e-4, slack=amount(times=6e-4),  # one of the two may be rounded, as tables have it
+    ),
     Relation(
         "trainable and all parameters", amount("trainable_parameters"), "<=", amount("num_parameters"), ("num_parameters", "trainable_parameters"), share=0.0
     ),

@@ -10,7 +10,7 @@ from hpc_llm.reporting.baseline import read_baseline
 from hpc_llm.reporting.collect import ReportedRun, assumptions, collect
 from hpc_llm.reporting.outcomes import explain
 from hpc_llm.reporting.report import Report, make_report, regressions, summary
-from hpc_llm.reporting.write import require_plotting, write_report
+from hpc_llm.reporting.write import tell_what_is_missing, write_report
 
 __all__ = [
     "Report",
@@ -21,7 +21,7 @@ __all__ = [
     "make_report",
     "read_baseline",
     "regressions",
-    "require_plotting",
     "summary",
+    "tell_what_is_missing",
     "write_report",
 ]

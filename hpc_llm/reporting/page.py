@@ -37,17 +37,18 @@ from hpc_llm.text.shown import shown
 _SHORT = {"OOM_DEVICE": "OOM", "OOM_HOST": "host OOM"}
 
 
-def write_page(report: Report, path: Path, created: datetime | None = None) -> None:
-    """Write the page to `path`; `created` is the time that it shows, now if left out."""
-    write_output(path, render_page(report, vega_bundle(), created or datetime.now(timezone.utc)))
+def write_page(report: Report, path: Path, created: datetime | None = None, *, is_plotted: bool = True) -> None:
+    """Write the page to `path`; `created` is the time that it shows, now if left out. With `is_plotted` it has plots."""
+    library = vega_bundle() if is_plotted else ""
+    write_output(path, render_page(report, library, created or datetime.now(timezone.utc)))
 
 
 def render_page(report: Report, plotting_library: str, created: datetime) -> str:
-    """The page as text."""
+    """The page as text; without a library it has tables alone."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_visible
     )
-    drawn, ended = figures(report), endings(report)
+    drawn, ended = figures(report) if plotting_library else [], endings(report)
     row_of = {member: index for index, row in report.compared.items() for member in row["members"]}
     return environment.from_string(_asset("page.html.j2")).render(
         created=created.strftime("%Y-%m-%d %H:%M UTC"),

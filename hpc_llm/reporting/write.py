@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
-from hpc_llm.errors import HpcLlmError
+from hpc_llm.errors import notice
 from hpc_llm.records.files import make_own_folder
 from hpc_llm.reporting.endings import endings, invalid_table
 from hpc_llm.reporting.figures import scaling_tables
@@ -23,16 +23,27 @@ from hpc_llm.reporting.reference_text import reference_tables, write_reference_c
 from hpc_llm.reporting.report import Report, results_table
 
 _PLOTTING = {"matplotlib": "matplotlib", "vl_convert": "vl-convert-python"}
+_OF_THE_PAGE, _OF_FILES = _PLOTTING["vl_convert"], _PLOTTING["matplotlib"]
 PAGE, CSV, MARKDOWN, LATEX = "index.html", "results.csv", "results.md", "results.tex"
 REFERENCES = "references.csv"
 """Only where a study names published figures."""
 
 
-def require_plotting() -> None:
-    """Raise HpcLlmError where a package of the extra `plot` is missing; to be called before the runs are read."""
-    missing = [package for module, package in _PLOTTING.items() if find_spec(module) is None]
+def missing_plotting() -> list[str]:
+    """The packages of the extra `plot` that are not there: what needs none of them is written all the same."""
+    return [package for module, package in _PLOTTING.items() if find_spec(module) is None]
+
+
+def tell_what_is_missing() -> None:
+    """Tell the caller in one sentence that there are fewer plots, and what brings them."""
+    missing = missing_plotting()
     if missing:
-        raise HpcLlmError(f"the report needs {' and '.join(missing)}: python -m pip install {' '.join(missing)}")
+        left = (
+            "plots" if len(missing) > 1 else "plots in the page" if _OF_THE_PAGE in missing else "plots as PNG and SVG"
+        )
+        notice(
+            f"the tables are written without {left}, which need {' and '.join(missing)}: python -m pip install {' '.join(missing)}"
+        )
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
@@ -89,7 +100,10 @@ def _write(report: Report, folder: Path) -> list[Path]:
     }
     write_markdown(report.sections, tables, lists, folder / MARKDOWN)
     write_latex(report.sections, report.notes, folder / LATEX)
-    write_page(report, folder / PAGE)  # before the plots, whose library keeps its memory: the page needs the most
-    plots = write_plots(report, folder)
+    missing = missing_plotting()
+    write_page(
+        report, folder / PAGE, is_plotted=_OF_THE_PAGE not in missing
+    )  # before the plots, whose library keeps its memory: the page needs the most
+    plots = write_plots(report, folder) if _OF_FILES not in missing else []
     held = [folder / REFERENCES] if report.references.held else []
     return [*(folder / name for name in (PAGE, CSV, MARKDOWN, LATEX)), *held, *plots]

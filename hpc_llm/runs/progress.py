@@ -159,6 +159,20 @@ def read_progress(steps: Path, rate: bool = True, plan: Mapping[str, Any] | None
     return Progress(found.last, found.tokens_per_second, found.told)
 
 
+def loss_of_the_end(path: Path, plan: Mapping[str, Any]) -> float | None:
+    """The last loss of a file whose last line is whole and of the last planned step; of no other it is known which one was last.
+
+    A file that ends earlier lacks lines, or was written by a program that tells of each n-th step.
+    """
+    lines = _last_lines(path)
+    if len(lines) < 2 or lines[-1]:
+        return None
+    rows = [row for row in map(json_object, reversed(lines[1:-1] or lines[:1])) if row is not None]
+    if not rows or rows[0].get("step") != plan.get("steps"):
+        return None
+    return next((loss for row in rows if (loss := figure_of(row, "loss")) is not None), None)
+
+
 def _read_end(path: Path, plan: Mapping[str, Any]) -> Steps:
     """The last steps of a long file, which are none of the warm-up."""
     steps = Steps({key: value for key, value in plan.items() if key != "warmup_steps"})

@@ -16,6 +16,7 @@ from hpc_llm.records.files import NOT_THEIRS, load_json, load_json_lines, reason
 from hpc_llm.records.possible import possible
 from hpc_llm.records.run import HALF_EXIT, Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
+from hpc_llm.runs.progress import loss_of_the_end
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, StartRecord
 from hpc_llm.schedulers.identity import Identity, identity_of
 from hpc_llm.schedulers.job_record import JobRecord
@@ -70,7 +71,7 @@ class _Reader:
             plan=flat,
             identity=identity,
             exit=self._typed("exit", _exit_record),
-            result=self._typed("result", partial(_result, flat)),
+            result=self._typed("result", partial(_result, flat, self._logged_loss)),
             failures=self._failures(),
             starts=self._starts(),
             kept=self._kept(identity),
@@ -84,6 +85,9 @@ class _Reader:
             newer=self.newer,
             damages=tuple(self.damages),
         )
+
+    def _logged_loss(self, plan: Mapping[str, Any]) -> float | None:
+        return loss_of_the_end(self.run.steps, plan) if _STEPS in self.names else None
 
     def _is_to_be_read(self, entry: os.DirEntry[str]) -> bool:
         """Whether it is no link that may not be followed; whose a file is that it leads to is seen as that is opened."""
@@ -241,10 +245,15 @@ def _exit_record(values: Fields, _: Mapping[str, Any]) -> ExitRecord:
     )
 
 
-def _result(plan: Mapping[str, Any], values: Fields, record: Mapping[str, Any]) -> Result:
+def _result(
+    plan: Mapping[str, Any],
+    logged_loss: Callable[[Mapping[str, Any]], float | None],
+    values: Fields,
+    record: Mapping[str, Any],
+) -> Result:
     named = record.get("outcome")
     values.look_at_figures()
-    agreed, contradiction = agreeing(plan, possible(record))
+    agreed, contradiction = agreeing(plan, possible(record), logged_loss(plan))
     return Result(
         outcome=outcome_of(values.text("outcome")) if named is None or isinstance(named, str) else Outcome.UNKNOWN,
         reason=values.text("outcome_reason"),

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import ProfileError, notice, unknown_name
+from hpc_llm.errors import ProfileError, did_you_mean, notice, unknown_name
 from hpc_llm.site import foreign
 from hpc_llm.site.reach import refuse_scratch
 from hpc_llm.text.homes import from_home
@@ -234,6 +234,7 @@ _KIND = re.compile(r"str|int|float|bool|(?:list|dict)\[[^\n]{1,80}\]")
 """In the place of an error, which of several kinds of a value was tried."""
 _FIELDS = re.compile(r"(?<![\w'.])[a-z][a-z_]*(?:\.[a-z][a-z_]*)*(?![\w'])")
 """Words of a sentence that may be fields."""
+_QUOTED = re.compile(r"'([^']{1,80})'")
 _NEEDED = {
     "model_type": "a mapping is needed, as in {key: value}",
     "dict_type": "a mapping is needed, as in {key: value}",
@@ -253,7 +254,8 @@ def _in_words(item: Any) -> str:
         return _NEEDED[item["type"]]
     if item["type"] == "literal_error":
         expected = str(item["ctx"]["expected"])
-        return f"valid are {expected}" if " or " in expected else f"it must be {expected}"
+        near = did_you_mean(str(item["input"]), _QUOTED.findall(expected)).rstrip("?")
+        return f"valid are {expected}{near}" if " or " in expected else f"it must be {expected}"
     message = str(item["msg"]).removeprefix("Value error, ").rstrip(".").replace("Input should be", "it must be", 1)
     return message[:1].lower() + message[1:]
 

@@ -15,33 +15,55 @@ ASKING = r"""(?:kinit|sudo\ (?:-[a-zA-Z]{1,8}\ ){0,3}-[a-zA-Z]{0,6}S|sudo\ --std
     |passwd|iinit|aklog|klog|vncpasswd|(?:[\w-]{2,20}\ ){1,2}login|hf\ auth)"""
 """Programs that read a password from their input."""
 
-_TAKES: tuple[tuple[str, str], ...] = (
-    (r"curl", r"(?:-[a-zA-Z#]{0,8}[uU][\ =]?|--(?:proxy-)?user[\ =])" + _USER.format(":", "v0")),
-    (r"https?|xh", r"(?:-a|--auth)[\ =]?" + _USER.format(":", "v1")),
-    (r"curl|wget", r"--(?:oauth2-bearer|(?:proxy-|ftp-|http-)?password|pass|proxy-pass|tlspassword)[\ =]" + _VALUE.format("v17")),
-    (r"wandb\ login", r"(?P<v2>(?:local-)?[0-9a-f]{40})(?![0-9A-Za-z])"),
-    (r"redis-cli|keydb-cli|valkey-cli", r"(?:-a|--pass)\ " + _VALUE.format("v3")),
-    (r"mongo(?:sh|dump|restore|import|export)?|cqlsh|ncftp(?:put|get|ls)|rdesktop", r"-p\ " + _VALUE.format("v4")),
-    (r"sqlcmd|zip|unzip|ipmitool|mosquitto_(?:pub|sub)", r"-P\ ?" + _VALUE.format("v14")),
-    (r"7z[ar]?|rar|unrar", r"-h?p(?:\ ?)" + _VALUE.format("v5")),
-    (r"ldap(?:search|modify|add|delete|whoami|passwd)", r"-[a-zA-Z]{0,6}w\ " + _VALUE.format("v6")),
-    (r"lftp|sftp|ftp", r"-u\ ?" + _USER.format(",", "v7")),
-    (r"smbclient|rpcclient|net|smbget", r"(?:-U|--user)[\ =]?" + _USER.format("%", "v8")),
-    (r"openssl", r"(?:-[a-z]{0,12}pass[a-z]{0,4}|-k|-K)\ pass:" + _VALUE.format("v9")),
-    (r"htpasswd", r"-[a-zA-Z]{0,4}b[a-zA-Z]{0,4}\ [^\s]{1,120}\ [^\s]{1,60}\ " + _VALUE.format("v10")),
-    (r"xfreerdp3?|wfreerdp", r"/p:" + _VALUE.format("v11")),
-    (r"rclone\ obscure", r"" + _VALUE.format("v12")),
-    (r"sqlplus", _USER.format("/", "v13")),
-    (r"net\ use", r"(?:[A-Za-z*]:?\ )?[\\/]{2}[^\s]{1,120}\ " + _VALUE.format("v15") + r"\ {1,3}/"),
-    (ASKING, r"(?:[^\n|;<]{0,200}\ )?<<<\ {0,3}" + _VALUE.format("v16")),
+_CURL_FLAGS = r"-[0-9aBfgGiIjJklLnNOpqRsSvZ#]{0,8}"
+_PASSWORD_OF_HTTP = (
+    r"--(?:oauth2-bearer|(?:proxy-|ftp-|http-)?password|pass|proxy-pass|tlspassword)[\ =]" + _VALUE.format("v0")
+)
+_LOGIN_OF_CURL = r"(?:-[a-zA-Z#]{0,8}[uU][\ =]?|--(?:proxy-)?user[\ =])" + _USER.format(":", "v1")
+_COOKIE = rf"(?:{_CURL_FLAGS}b\ ?|--cookie[\ =])" + (
+    r"""(?:'[^'=\s]{1,60}=(?P<v2s>[^'\n]{3,300})'|"[^"=\s]{1,60}=(?P<v2d>[^"\n]{3,300})"|[^\s'"=;|&$<>]{1,60}=(?P<v2>[^\s'"$<>(|&;`][^\s'"|&;`]{2,199}))"""
+)
+"""A file of cookies has no `=` in its name."""
+
+_TAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (r"curl", (_LOGIN_OF_CURL, _PASSWORD_OF_HTTP, _COOKIE)),
+    (r"wget", (_PASSWORD_OF_HTTP,)),
+    (r"https?|xh", (r"(?:-a|--auth)[\ =]?" + _USER.format(":", "v0"),)),
+    (r"wandb\ login", (r"(?P<v0>(?:local-)?[0-9a-f]{40})(?![0-9A-Za-z])",)),
+    (r"redis-cli|keydb-cli|valkey-cli", (r"(?:-a|--pass)\ " + _VALUE.format("v0"),)),
+    (r"mongo(?:sh|dump|restore|import|export)?|cqlsh|ncftp(?:put|get|ls)|rdesktop", (r"-p\ " + _VALUE.format("v0"),)),
+    (r"sqlcmd|zip|unzip|ipmitool|mosquitto_(?:pub|sub)", (r"-P\ ?" + _VALUE.format("v0"),)),
+    (r"7z[ar]?|rar|unrar", (r"-h?p(?:\ ?)" + _VALUE.format("v0"),)),
+    (r"ldap(?:search|modify|add|delete|whoami|passwd)", (r"-[a-zA-Z]{0,6}w\ " + _VALUE.format("v0"),)),
+    (r"lftp|sftp|ftp", (r"-u\ ?" + _USER.format(",", "v0"),)),
+    (r"net\ use", (r"(?:[A-Za-z*]:?\ )?[\\/]{2}[^\s]{1,120}\ " + _VALUE.format("v0") + r"\ {1,3}/",)),
+    (r"smbclient|rpcclient|net|smbget", (r"(?:-U|--user)[\ =]?" + _USER.format("%", "v0"),)),
+    (r"mount(?:\.cifs|\.smb3|_smbfs)?", (
+        r"""-o\ ?["']?(?:[^\s"'|;]{0,200}?,)??pass(?:word2?|wd)?=(?P<v0>[^\s"',$<>(|;&`][^\s"',|;&`]{2,199})""",
+        r"""-o\ ?["']?(?:[^\s"'|;]{0,200}?,)??user(?:name)?=[^\s"',%$|;]{1,60}%(?P<v1>[^\s"',$<>(|;&`][^\s"',|;&`]{2,199})""",
+    )),
+    (r"ssh-keygen", (r"-[a-zA-Z]{0,4}[NP]\ ?" + _VALUE.format("v0"),)),
+    (r"openssl", (
+        r"(?:-[a-z]{0,12}pass[a-z]{0,4}|-k|-K)\ pass:" + _VALUE.format("v0"),
+        r"(?<=\ enc\ )(?:[^\n|;]{0,200}?(?<=\ ))??-[kK]\ " + _VALUE.format("v1"),
+    )),
+    (r"htpasswd", (r"-[a-zA-Z]{0,4}b[a-zA-Z]{0,4}\ [^\s]{1,120}\ [^\s]{1,60}\ " + _VALUE.format("v0"),)),
+    (r"xfreerdp3?|wfreerdp", (r"/p:" + _VALUE.format("v0"),)),
+    (r"rclone\ obscure", (_VALUE.format("v0"),)),
+    (r"sqlplus", (_USER.format("/", "v0"),)),
 )  # fmt: skip
-"""Program, and by which option it takes what."""
+"""Programs, and by which options they take what."""
 COMMAND = late_pattern(
-    "|".join(
-        rf"""(?:(?<![\w.-])(?:{program})(?:\.exe)?\ (?:[^\n|;]{{0,200}}?\ )??{takes})""" for program, takes in _TAKES
-    ),
+    rf"(?<![\w.-])(?:{'|'.join(f'(?P<p{place}>{program})' for place, (program, _) in enumerate(_TAKES))})(?:\.exe)?\ ",
     re.VERBOSE,
 )
+"""A program by its name; the group tells which of `TAKEN` its words are looked at with."""
+TAKEN = {
+    f"p{place}": late_pattern(rf"(?:[^\n|;]{{0,200}}?(?<=\ ))??(?:{'|'.join(takes)})", re.VERBOSE)
+    for place, (_, takes) in enumerate(_TAKES)
+}
+"""What follows a program up to what it takes, from where its words begin or go on."""
+GIVEN_TO = late_pattern(rf"(?<![\w.-]){ASKING}\ (?:[^\n|;<]{{0,200}}\ )?<<<\ {{0,3}}{_VALUE.format('v')}", re.VERBOSE)
 SAID_TO = late_pattern(
     rf"""(?<![\w-])(?:echo|printf)\ (?:-[neE]{{1,3}}\ )?{_VALUE.format("v")}\ {{0,3}}\|\ {{0,3}}(?:[\w./-]{{0,60}}/)?
     {ASKING}""",

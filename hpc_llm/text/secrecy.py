@@ -20,14 +20,16 @@ from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_blocks import secrets_in_blocks
 from hpc_llm.text.secret_encoded import is_login, secrets_encoded
 from hpc_llm.text.secret_inputs import secrets_in_inputs
+from hpc_llm.text.secret_logins import secrets_in_logins
 from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable, tells, words_of
+from hpc_llm.text.secret_options import secrets_in_options
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
 from hpc_llm.text.secret_programs import secrets_in_commands
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
 from hpc_llm.text.secret_values import HIDDEN, is_composed, is_harmless, is_kept, is_number, is_told
 from hpc_llm.text.shell_joins import lines_joined, words_joined
 from hpc_llm.text.shown import shown
-from hpc_llm.text.word_lists import with_lists_as_commands
+from hpc_llm.text.word_lists import as_command, hidden_words, with_lists_as_commands
 
 _HEADER = late_pattern(
     r"""(?<![A-Za-z0-9_])((?i:(?:proxy-)?authorization|x-[a-z-]{0,20}(?:api-?key|token|secret)|api-key|private-token)["']?[\ ]{0,2}[:=][\ ]{0,2}["']?)((?:[A-Za-z][A-Za-z0-9-]{1,20}\ )?[^\s"',;$(]{4,500})"""
@@ -123,6 +125,8 @@ def _secrets(value: Any, place: str, name: str, in_environment: bool = False) ->
     elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _secrets(inner, place, name, in_environment)
+        if line := as_command(value):
+            yield from _secrets(line, place, "")
     elif value is not None and not isinstance(value, bool) and is_secret(str(value), name):
         yield place
 
@@ -161,7 +165,9 @@ def _by_line(text: str) -> str:
         plain = shown(text)
         if plain != text and (safe := redacted(plain)) != plain:
             return safe
-    text = _without(text, (*secrets_in_pairs(text), *secrets_in_blocks(text), *secrets_in_inputs(text)))
+    text = _without(
+        text, (*secrets_in_pairs(text), *secrets_in_blocks(text), *secrets_in_inputs(text), *secrets_in_logins(text))
+    )
     if "\n" in text and "PRIVATE KEY" not in text:  # nothing else goes over several lines
         return "\n".join(map(redacted, text.split("\n")))
     safe, whole = _of_line(text), words_joined(text)
@@ -189,7 +195,7 @@ def _redacted(text: str) -> str:
     text = RANDOM.sub(lambda found: HIDDEN if is_random(found[0]) else found[0], text)
     for pattern, is_one in _NAMED if _may_be_named(text) else ():
         text = pattern.sub(functools.partial(_without_value, is_one), text)
-    return _without(text, secrets_assigned(text))
+    return _without(text, (*secrets_assigned(text), *secrets_in_options(text)))
 
 
 def _without(text: str, places: Iterable[tuple[int, int]]) -> str:
@@ -212,7 +218,8 @@ def without_secrets(value: Any, name: str = "", in_environment: bool = False) ->
         within = {key: _name_within(value, key, in_environment) for key in value}
         return {redacted(str(key)): without_secrets(inner, *within[key]) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_secrets(inner, name, in_environment) for inner in value]
+        inner = [without_secrets(one, name, in_environment) for one in value]
+        return hidden_words(inner, redacted, HIDDEN)
     if not isinstance(value, str):
         return value
     is_named = is_secret_name(name) or is_collective(name)
@@ -242,6 +249,8 @@ _FOUND = (
     secrets_in_pairs,
     secrets_in_blocks,
     secrets_in_inputs,
+    secrets_in_logins,
+    secrets_in_options,
     secrets_encoded,
 )
 _WORDS_OF_NAMED = (

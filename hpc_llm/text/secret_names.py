@@ -61,6 +61,8 @@ _OF_MODELS = frozenset(
     PLACEHOLDER INITIALIZER TRIGGER FIRST LAST PREV PREVIOUS INPUT OUTPUT PER MAX MIN NUM SEPARATOR DELIMITER TARGET LABEL""".split()
 )
 """Words before TOKEN where it is one of a language."""
+_SAY_HOW = frozenset("ASK PROMPT NO REQUIRE".split())
+"""Words before PASSWORD where an option says whether there is one."""
 _TRACKERS = frozenset("WANDB COMET NEPTUNE CLEARML SWANLAB MLFLOW".split())
 _IDENTIFIES = frozenset(
     "ID IDS RUN COMMIT SHA REVISION REV HASH DIGEST VERSION TAG TAGS GROUP PROJECT ARTIFACT SWEEP ENTITY CHECKSUM".split()
@@ -103,6 +105,16 @@ def of_variable(name: str) -> str:
     return name if name in ("PWD", "OLDPWD") else f"env_{name}"
 
 
+def says_of_secrets(word: str) -> bool:
+    """Whether a name that ends in that word tells something of a secret, and not the secret."""
+    return word in _ABOUT or word in _COLLECTIVE
+
+
+def is_of_models(word: str) -> bool:
+    """Whether a token behind that word is one of a language."""
+    return word in _OF_MODELS
+
+
 def is_collective(name: str) -> bool:
     """Whether a secret may be the value of that name, and a number just as well."""
     return words_of(name)[-1:] != [] and words_of(name)[-1] in _COLLECTIVE
@@ -127,6 +139,8 @@ def _kind_of_word(before: str, word: str, after: str) -> str | None:
     if word == "AUTH" and after in ("HEADER", "HEADERS"):
         return "password"
     is_pair = word == "KEY" and (before == "PUBLIC" or after in ("VALUE", "VALUES"))
+    if before in _SAY_HOW and not after:
+        return None
     if word in _PASSWORDS or (_RUN_TOGETHER.match(word) and "PASS" in word):
         return "password"
     if word == "TOKEN" and before in _OF_MODELS:

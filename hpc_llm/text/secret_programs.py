@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_values import is_harmless, is_number
 
 _PROGRAMS = late_pattern(
-    r"(?<![\w.-])(?:curl|wget|https?|xh|wandb|(?:redis|keydb|valkey)-cli|mongo\w{0,8}|cqlsh|ncftp\w{0,4}|sqlcmd|zip|unzip|ipmitool|mosquitto_\w{3}|rdesktop"
+    r"(?<![\w.-])(?:curl|wget|https?|xh|ssh-keygen|mount[.\w]{0,6}|wandb|(?:redis|keydb|valkey)-cli|mongo\w{0,8}|cqlsh|ncftp\w{0,4}|sqlcmd|zip|unzip|ipmitool|mosquitto_\w{3}|rdesktop"
     r"|7z\w?|rar|unrar|ldap\w{3,6}|lftp|s?ftp|smb\w{3,6}|rpcclient|net|openssl|htpasswd|[xw]freerdp3?|rclone|sqlplus)(?:\.exe)?\ "
     r"|\|\ {0,3}(?:[\w./-]{0,60}/)?(?:kinit|sudo|cryptsetup|gpg|smbpasswd|chpasswd|passwd|iinit|aklog|klog|vncpasswd|hf\ |[\w -]{2,42}\blogin)"
     r"|<<<"
@@ -25,10 +26,21 @@ def secrets_in_commands(text: str) -> Iterator[tuple[int, int]]:
     """
     if _PROGRAMS.search(text) is None:
         return
-    from hpc_llm.text.program_patterns import COMMAND, SAID_TO
+    from hpc_llm.text.program_patterns import COMMAND, GIVEN_TO, SAID_TO, TAKEN
 
-    for pattern in (COMMAND, SAID_TO):
-        for found in pattern.finditer(text):
-            group = next(name for name, value in found.groupdict().items() if value is not None)
-            if not is_harmless(found[group]) and not is_number(found[group]):
-                yield found.span(group)
+    seen: dict[str, int] = {}
+    for program in COMMAND.finditer(text):
+        which = program.lastgroup or ""
+        position = program.end()
+        while position >= seen.get(which, 0) and (found := TAKEN[which].match(text, position)):
+            yield from _taken(found)
+            position = seen[which] = found.end()
+    for asking in (GIVEN_TO, SAID_TO):
+        for found in asking.finditer(text):
+            yield from _taken(found)
+
+
+def _taken(found: re.Match[str]) -> Iterator[tuple[int, int]]:
+    group = next(name for name, value in found.groupdict().items() if value is not None)
+    if not is_harmless(found[group]) and not is_number(found[group]):
+        yield found.span(group)

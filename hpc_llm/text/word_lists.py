@@ -1,9 +1,10 @@
-"""Commands as Python prints them, a list of words: `['curl', '-u', 'me:…']`. Standard library only."""
+"""Commands as lists of words, in records and as Python prints them: `['curl', '-u', 'me:…']`. Standard library only."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from hpc_llm.text.late_pattern import late_pattern
 
@@ -31,3 +32,30 @@ def with_lists_as_commands(text: str, redacted: Callable[[str], str]) -> str:
         return f"{found[0][0]}{', '.join(map(repr, parts))}{found[0][-1]}"
 
     return _LIST.sub(safe, text) if "'," in text or '",' in text else text
+
+
+_MOST_WORDS = 500
+
+
+def as_command(words: Sequence[Any]) -> str:
+    """A list of words as the line that a shell would have been given; "" for a list without options, which is none.
+
+    >>> as_command(["x", "--name", "two words"]), as_command(["a", "b"])
+    ("x --name 'two words'", '')
+    """
+    plain = [str(word) for word in words[:_MOST_WORDS] if isinstance(word, (str, int, float))]
+    if len(plain) < 2 or len(plain) != len(words[:_MOST_WORDS]) or not any(word.startswith("-") for word in plain):
+        return ""
+    return " ".join(f"'{word}'" if " " in word else word for word in plain)
+
+
+def hidden_words(words: list[Any], redacted: Callable[[str], str], hidden: str) -> list[Any]:
+    """The words of a command without those that are secrets where they stand.
+
+    >>> hidden_words(["x", "-p", "y"], lambda line: line.replace("-p y", "-p (hidden)"), "(hidden)")
+    ['x', '-p', '(hidden)']
+    """
+    line = as_command(words)
+    if not line or (safe := redacted(line)) == line:
+        return words
+    return [hidden if line.count(str(word)) > safe.count(str(word)) else word for word in words]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from hpc_llm.parsing import parse_paths, parse_steps
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 
 PLAN = {
     "task": "pretrain", "cluster": "mi210", "method": "z3o", "model": "llama-1b", "nodes": 1, "gpus_per_node": 2,
@@ -129,3 +131,21 @@ def test_broken_files_never_raise(run: Path, name: str, content: str):
     rows = list(parse_paths([run]))
     assert len(rows) == 1
     list(parse_steps([run]))
+
+
+def test_the_row_of_a_search_has_its_method_and_that_of_a_preparation_none(tmp_path: Path) -> None:
+    for task, method in (("tune", "z3+lora"), ("prepare", None)):
+        run = RunPaths(tmp_path / task)
+        plan = {
+            "task": task,
+            "cluster": "delta",
+            "method": "z3+lora",
+            "letters": "z3+lora",
+            "model": "tiny",
+            "world_size": 8,
+            "micro_batch_size": 1,
+        }
+        write_json(run.experiment, {"schema": 1, "run_id": task, "plan": plan})
+        write_json(run.result, {"schema": 1, "outcome": "COMPLETED"})
+        row = only(run.root)
+        assert (row.task, row.method, row.kind, row.micro_batch_size) == (task, method, None, None)

@@ -375,3 +375,34 @@ def test_a_report_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
         disk.make_room()
         files = write_report(report, earlier)
         assert sorted(files) == sorted(earlier.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("missing", "left"),
+    [
+        (["matplotlib", "vl_convert"], "without plots, which need matplotlib and vl-convert-python: python -m pip install matplotlib vl-convert-python"),
+        (["matplotlib"], "without plots as PNG and SVG, which need matplotlib: python -m pip install matplotlib"),
+        (["vl_convert"], "without plots in the page, which need vl-convert-python: python -m pip install vl-convert-python"),
+    ],
+)  # fmt: skip
+def test_without_a_plotting_library_all_else_is_written(
+    missing: list[str],
+    left: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def find(name: str) -> object | None:
+        return None if name in missing else object()
+
+    monkeypatch.setattr("hpc_llm.reporting.write.find_spec", find)
+    logs = tmp_path / "logs"
+    write_run(logs, Made(run_id="r1", cluster="local", method="z2"))
+    code = command(["report", str(logs), "-o", str(tmp_path / "out")])
+    said = capsys.readouterr()
+    assert (code, said.err.count("pip install")) == (0, 1) and left in said.err
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"index.html", "results.csv", "results.md", "results.tex"} <= names
+    assert any(name.endswith(".png") for name in names) is ("matplotlib" not in missing)
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert ("Plots by Vega-Lite" in page) is ("vl_convert" not in missing) and "z2" in page

@@ -40,7 +40,7 @@ def result_of(plan: dict[str, Any], times: list[float] = TIMES, **more: Any) -> 
         "step_time_s_mean": metrics.mean(times), "step_time_s_p50": metrics.percentile(times, 50),
         "step_time_s_p90": metrics.percentile(times, 90), "tokens_per_second": rate, "tokens_per_second_per_gpu": per_gpu,
         "flops_per_token": 2.85e6, "model_tflops_per_gpu": per_gpu and per_gpu * 2.85e6 / 1e12, "peak_flops": None, "mfu": None,
-        "loss_first": 6.28, "loss_last": 5.28, "eval_loss": None, "elapsed_s": 18.5, **more,
+        "loss_first": 6.2, "loss_last": 6.3 - 0.1 * plan["steps"], "eval_loss": None, "elapsed_s": 18.5, **more,
     }  # fmt: skip
 
 
@@ -249,7 +249,9 @@ HONEST: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_runs_are_left_as_they_are(name: str, tmp_path: Path) -> None:
     plan, result = HONEST[name]
-    [row], [state] = parse(made := written(tmp_path / "r1", result, steps_of(plan), plan)), status(made)
+    steps = steps_of(plan)
+    steps[-1]["loss"] = result["loss_last"]
+    [row], [state] = parse(made := written(tmp_path / "r1", result, steps, plan)), status(made)
     assert (row.outcome, row.outcome_reason, state.reason) == ("COMPLETED", None, None)
     assert row.tokens_per_second == state.tokens_per_second == result["tokens_per_second"]
     assert (row.measured_steps, row.loss_last) == (result["measured_steps"], result["loss_last"])
@@ -296,3 +298,50 @@ def test_a_later_try_in_the_same_file_replaces_the_one_before(tmp_path: Path) ->
         row["time"] += 1000
     [row], [state] = parse(made := written(tmp_path / "r1", None, earlier[:9] + later)), status(made)
     assert row.tokens_per_second == state.tokens_per_second == pytest.approx(64 / (sum(TIMES) / 7) / 2)
+
+
+def test_a_last_loss_that_no_step_had_is_no_figure(tmp_path: Path) -> None:
+    made = written(tmp_path / "r1", result_of(PLAN, loss_last=4.9), steps_of(PLAN))
+    [row], [state] = parse(made), status(made)
+    assert (row.outcome, row.loss_last, row.loss_first, Run(made).result["loss_last"]) == ("INVALID", None, None, None)
+    assert "loss_last, and the loss of the last step in steps.jsonl: 4.9 and 5.1" in (row.invalid_reason or "")
+    assert state.outcome == "INVALID" and row.tokens_per_second is not None
+
+
+def test_a_last_loss_of_another_step_of_the_run_is_no_figure(tmp_path: Path) -> None:
+    steps = steps_of(PLAN)
+    [row] = parse(written(tmp_path / "r1", result_of(PLAN, loss_last=steps[4]["loss"]), steps))
+    assert (row.outcome, row.loss_last) == ("INVALID", None)
+
+
+Lines = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+
+
+def _without_last_loss(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*steps[:-1], {**steps[-1], "loss": None}]
+
+
+COMPARED_TO_NONE: dict[str, tuple[Lines, float]] = {
+    "rounded as a table has it": (lambda steps: steps, 5.1004),
+    "each third step": (lambda steps: steps[::3], 5.1),
+    "the last lines were lost": (lambda steps: steps[:-2], 5.1),
+    "no file": (lambda steps: [], 5.1),
+    "the last step predicts no token": (_without_last_loss, 5.2),
+    "an attempt before it, in the same file": (lambda steps: [*steps[:9], *steps], 5.1),
+    "more than the end that is read": (lambda steps: [{**one, "more": "x" * 900} for one in steps], 5.1),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED_TO_NONE)
+def test_steps_that_tell_of_no_other_last_loss(name: str, tmp_path: Path) -> None:
+    lines, loss = COMPARED_TO_NONE[name]
+    [row] = parse(written(tmp_path / "r1", result_of(PLAN, loss_last=loss), lines(steps_of(PLAN))))
+    assert (row.outcome, row.outcome_reason, row.loss_last) == ("COMPLETED", None, loss)
+
+
+def test_a_last_line_that_is_torn_tells_of_no_last_loss(tmp_path: Path) -> None:
+    made = written(tmp_path / "r1", result_of(PLAN), steps_of(PLAN))
+    for cut in (1, 30):
+        (made / "steps.jsonl").write_bytes((made / "steps.jsonl").read_bytes()[:-cut])
+        [row] = parse(made)
+        assert (row.outcome, row.loss_last) == ("COMPLETED", result_of(PLAN)["loss_last"])

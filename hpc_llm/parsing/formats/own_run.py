@@ -12,7 +12,7 @@ from typing import Any
 
 from hpc_llm.causes.program import NONE
 from hpc_llm.parsing.registry import FolderFormat
-from hpc_llm.parsing.rows import COLUMNS, INFER, STEP_COLUMNS, Row, Step, kind_of_task, measures_nothing
+from hpc_llm.parsing.rows import COLUMNS, INFER, STEP_COLUMNS, Row, Step, kind_of_task, measures_nothing, searches
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.records import metrics
 from hpc_llm.records.agreement import contradiction_in
@@ -33,7 +33,7 @@ _PLANNED = (
     "train_samples", "epochs",
 )  # fmt: skip
 _PLACE = ("cluster", "task", "model", "nodes", "gpus_per_node", "world_size")
-"""What the plan of a task that measures nothing says of it; it has a method and a batch for no use."""
+"""What the plan of a task that measures nothing says of it; it has a method and a batch for no use, but for the method of a search."""
 _OF_THE_SEARCH = ("run_id", "job_id", "study", "study_run", "smoke")
 """What the run of a search says of each of its tries."""
 _OF_THE_JUDGE = frozenset(
@@ -75,12 +75,14 @@ def tries_of(folder: Path, row: Row) -> Iterator[tuple[Look, Row]]:
 def row_of(found: Look, source: str) -> Row:
     """The row of a run that was looked at."""
     records = found.records
-    planned = _PLACE if measures_nothing(records.plan.get("task")) else _PLANNED
+    task = records.plan.get("task")
+    in_place = (*_PLACE, "method") if searches(task) else _PLACE
+    planned = in_place if measures_nothing(task) else _PLANNED
     columns: dict[str, Any] = _columns_in({name: records.plan.get(name) for name in planned})
     if contradiction_in(records.plan):
         columns.pop("global_batch_size", None)
     result = records.result.values if records.result else {}
-    columns |= {} if planned is _PLACE else _of_training(records.plan)
+    columns |= {} if measures_nothing(task) else _of_training(records.plan)
     made = read_steps(records.run.steps, records.plan) if not result and records.has_steps else Steps()
     columns |= _columns_in(result) if result else _from_steps(made, columns)
     if "method" in planned:
