@@ -43,10 +43,14 @@ def with_times(columns: Mapping[str, list[float]], facts: Mapping[str, Value]) -
     return {**columns, "step_time_s": [batch / rate if rate > 0 else 0.0 for rate in rates]}
 
 
+UNEQUAL = "unequal_lengths"
+"""Set where samples are of different lengths, though the program's are full sequences by default."""
+
+
 def tokens_per_step(facts: Mapping[str, Any], packed: bool) -> int | None:
-    """Tokens of one step over all ranks, where the log says so; `packed` where every sample is a full sequence."""
+    """Tokens of one step over all ranks, where the log says so; `packed` where every sample is a full sequence, if no setting says another."""
     batch, length = facts.get("global_batch_size"), facts.get("sequence_length")
-    if packed and isinstance(batch, int) and isinstance(length, int):
+    if packed and not facts.get(UNEQUAL) and isinstance(batch, int) and isinstance(length, int):
         return batch * length
     printed = facts.get("tokens_per_step")
     return printed if isinstance(printed, int) else None

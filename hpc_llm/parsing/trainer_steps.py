@@ -191,4 +191,5 @@ def mind_pauses(values: dict[str, Value], bar: Bar) -> None:
         del values["timed_step_time_s"]
     if float(time_s) > (_HARMLESS - 1) * bar.done * float(step_s) and not values.get("was_paused"):
         values["was_paused"] = True
-        leave_empty(values, f"tokens/s: the progress bar went on for {time_s} s without a step, {count} times")
+        often = "once" if count == "1" else f"{count} times"
+        leave_empty(values, f"tokens/s: the progress bar went on for {float(time_s):.0f} s without a step, {often}")

@@ -17,6 +17,8 @@ Amount = Callable[[Figures], "float | None"]
 
 LOGGED_LOSS = "logged_loss_last"
 """The loss of a run's last step, by the file of its steps."""
+PEAK = "known_peak_tflops"
+"""Of the GPU that a program means its utilisation of: what is known of it, dense, in TFLOP/s."""
 LEAST_STEP_S = 5e-5
 """No step of any training takes less: it starts dozens of kernels, each of which takes a microsecond and more."""
 _ROUNDED_S = 0.06
@@ -97,6 +99,10 @@ RELATIONS = (
     _served("output_tokens_per_second", amount("served_generated_tokens"), "output tokens/s by the duration, and output tokens"),
     _served("tokens_per_second", _all_tokens, "tokens/s by the duration, and tokens"),
     Relation("share of the memory, and all", amount("memory_share"), "<=", amount(times=1.0), ("peak_reserved_bytes",)),
+    Relation(
+        "TFLOP/s of the utilisation, by the GPU's dense peak, and those that are printed", amount("mfu", PEAK), "=", amount("model_tflops_per_gpu"),
+        ("mfu",), share=0.1,
+    ),
     _NO_SHORTER_STEP,
     Relation(
         "seconds of steps, and between the clocks of their lines", amount("timer_s"), "<=", amount("stamps_s"), _OF_STEPS,

@@ -478,12 +478,35 @@ def test_torchtitan_of_2026_says_it_in_other_words(row):
     assert (found.tokens_per_second, found.peak_reserved_bytes) == (8000.0, None)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "share", "mfu"),
+    [
+        ("B200", 17.8, 0.178),
+        ("B200", 8.9, None),
+        ("H100 PCIe", 40.4, None),
+        ("H100 PCIe", 52.9, 0.529),
+        ("X9", 1.0, 0.01),
+    ],
+)
+def test_torchtitans_utilisation_is_of_the_gpus_dense_peak(row, gpu, share, mfu):
+    lines = "".join(
+        f"[titan] INFO - step: {i:2}  loss:  5.5  memory: 30.5GiB(32.51%)  tps: 512  tflops: 400.00  mfu: {share}%\n"
+        for i in range(1, 9)
+    )
+    assert row(f"[titan] INFO - CUDA capacity: NVIDIA {gpu} with 79.10GiB memory\n{lines}").mfu == mfu
+
+
 def test_torchtitan_without_teraflops_and_older_names(row):
     lines = "".join(
         f"2024-08-01 10:00:00,000 - root - INFO - step: {i:2}  loss:  5.5  memory: 30.5GiB(32.51%)  wps: 6,344  mfu: 37.25%\n"
         for i in (1, 2, 3, 4)
     )
-    assert (row(lines).tokens_per_second_per_gpu, row(lines).mfu) == (6344.0, 0.3725)
+    found = {
+        name: row(f"GPU capacity: {name} (0) with 94.99GiB memory\n{lines}").mfu
+        for name in ("NVIDIA H100", "NVIDIA L40S")
+    }
+    assert found == {"NVIDIA H100": 0.3725, "NVIDIA L40S": None}, "what it did not know was an A100 to it"
+    assert (row(lines).tokens_per_second_per_gpu, row(lines).mfu) == (6344.0, None)
     bare = "".join(f"[titan] INFO - step: {i:2}  loss:  5.5  memory: 30.5GiB(32.51%)  tps: 512\n" for i in (1, 2, 3, 4))
     assert row(bare).tokens_per_second_per_gpu == 512.0
 

@@ -249,6 +249,18 @@ def test_megatrons_teraflops_are_the_models_where_nothing_is_computed_twice(read
     assert found.rows[0].step_time_s_mean == 0.1
 
 
+@pytest.mark.parametrize(("varies", "rate"), [("False", 8 * 512 / 0.1), ("True", None)])
+def test_megatrons_samples_are_full_sequences_unless_it_says_that_lengths_vary(read, varies, rate):
+    arguments = (
+        ARGUMENT.format("seq_length", "512")
+        + ARGUMENT.format("world_size", "8")
+        + ARGUMENT.format("variable_seq_lengths", varies)
+    )
+    found = read(megatron_deepspeed(arguments, "TFLOPs: 69.5"))
+    assert found.rows[0].tokens_per_second == (rate and pytest.approx(rate))
+    assert ("lengths" in "".join(found.left_empty)) == (rate is None)
+
+
 @pytest.mark.parametrize(
     ("shown", "ranks"),
     [

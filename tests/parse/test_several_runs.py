@@ -239,6 +239,45 @@ def test_settings_said_late_are_of_the_run_that_goes_on(read: Callable[..., Read
     assert [row.sequence_length for row in read(text + launch.format(64) + deepspeed(1)).rows] == [512, 64]
 
 
+SAID = "[rank0]:[titan] 2025-05-06 10:00:00,000 - root - INFO - "
+
+
+def resumed_titan(ranks: int, gpu: str, steps: Iterable[int], rate: int) -> str:
+    lines = "".join(
+        f"{SAID}step: {i:2}  loss:  {12 - i / 20:.4f}  memory: 4.50GiB(1.10%)  tps: {rate}  tflops: 1.50  mfu: 9.50%\n"
+        for i in steps
+    )
+    head = f"{SAID}Building 1-D device mesh with ['dp_shard'], [{ranks}]\n{SAID}CUDA capacity: {gpu} with 79.10GiB memory\n"
+    start = f"local batch size 1, global batch size {ranks}, sequence length 8192, total steps 60 (warmup 2).\n"
+    return f"{head}{SAID}Training starts at step {min(steps)}, with {start}{lines}"
+
+
+def resumed_nemo(ranks: int, steps: Iterable[int], seconds: float) -> str:
+    lines = "".join(
+        f"Training epoch 0, iteration {i}/99 | lr: 1.5e-05 | global_batch_size: 128 | global_step: {i} | reduced_train_loss: {11 - i / 10:.3f} |"
+        f" train_step_timing in s: {seconds} | consumed_samples: {128 * (i + 1)}\n"
+        for i in steps
+    )
+    return f"Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/{ranks}\n{lines}"
+
+
+@pytest.mark.parametrize(
+    "between", ["", 'Traceback (most recent call last):\n  File "a.py", line 1\nRuntimeError: gone\n']
+)
+def test_what_goes_on_with_other_ranks_or_another_gpu_is_another_run(
+    read: Callable[..., Reading], between: str
+) -> None:
+    first = resumed_titan(8, "H100", range(1, 31), 6000)
+    for ranks, gpu in ((4, "H100"), (8, "A100")):
+        rows = read(first + between + resumed_titan(ranks, gpu, range(31, 61), 7000)).rows
+        found = [(row.world_size, row.gpu, row.tokens_per_second) for row in rows]
+        assert found == [(8, "H100", 48000.0), (ranks, gpu, ranks * 7000.0)]
+    [row] = read(first + between + resumed_titan(8, "H100", range(31, 61), 7000)).rows
+    assert (row.world_size, row.measured_steps) == (8, 59)
+    rows = read(resumed_nemo(8, range(20), 3.5) + between + resumed_nemo(16, range(20, 40), 1.8)).rows
+    assert [(row.world_size, row.step_time_s_mean) for row in rows] == [(8, 3.5), (16, 1.8)]
+
+
 def test_an_evaluation_before_training_is_of_that_run(read: Callable[..., Reading]) -> None:
     text = "{'eval_loss': 9.5, 'eval_runtime': 3.1, 'epoch': 0.0}\n" + hf_trainer(2)
     assert [row.eval_loss for row in read(text).rows] == [2.2]

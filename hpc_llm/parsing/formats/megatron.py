@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 
 from hpc_llm.parsing import commas
+from hpc_llm.parsing.completing import UNEQUAL
 from hpc_llm.parsing.formats.deepspeed import ASSUMED
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, column_of, leave_empty, number, rule
@@ -133,6 +134,8 @@ def _finish(values: dict[str, Value]) -> None:
             values.setdefault("precision", precision)
     if "precision" in values:
         values["precision"] = str(values["precision"]).replace("bfloat", "bf").replace("float", "fp")
+    if values.get(UNEQUAL):
+        leave_empty(values, "tokens/s: variable_seq_lengths is on, so samples are of different lengths")
     if "tflops_by" in values and not _counts_the_model(values):
         why = "TFLOP/s: the log does not say that they are the model's alone, without activations that are made again"
         leave_empty(values, why, "model_tflops_per_gpu")
@@ -231,6 +234,12 @@ FORMAT = LineFormat(
             literal=" tensor_model_parallel_size ..",
         ),
         rule(Kind.SETUP, _argument("micro_batch_size", "<micro_batch_size>"), literal=" micro_batch_size .."),
+        rule(
+            Kind.RUN,
+            _argument("variable_seq_lengths", "True"),
+            lambda _: {UNEQUAL: 1},
+            literal=" variable_seq_lengths ..",
+        ),
         rule(Kind.SETUP, _argument("global_batch_size", "<global_batch_size>"), literal=" global_batch_size .."),
         rule(Kind.SETUP, _argument("seq_length", "<sequence_length>"), literal=" seq_length .."),
         rule(Kind.SETUP, _argument("global_num_gpus", "<world_size>"), literal=" global_num_gpus .."),

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, leave_empty, rule, whole
+from hpc_llm.records import metrics
+from hpc_llm.records.relations import PEAK
 
 
 def _mesh(match: re.Match[bytes]) -> Mapping[str, Value] | None:
@@ -26,11 +28,20 @@ def _finish(values: dict[str, Value]) -> None:
     """Without a device that counts its memory, zero is printed."""
     if values.get("peak_reserved_bytes") == 0:
         del values["peak_reserved_bytes"]
-    if values.pop(_OF_ANOTHER, None):
+    is_old, gpu = values.pop(_OLD, None), str(values.get("gpu") or "")
+    if values.pop(_OF_ANOTHER, None) or (is_old and not _OF_OLD.search(gpu)):
         leave_empty(values, "mfu: torchtitan does not know this GPU's peak, and takes an A100's", "mfu")
+    peak = _DENSE_B200 if "B200" in gpu else metrics.peak_flops(gpu, "bf16")
+    if peak is not None:
+        values[PEAK] = peak / 1e12
 
 
 _OF_ANOTHER = "peak_of_another_gpu"
+_OLD = "peaks_of_two_gpus"
+"""Of the time in which torchtitan knew two kinds of GPU, and took an A100's peak for all others without a word."""
+_OF_OLD = re.compile(r"A100|H100")
+_DENSE_B200 = 2250e12
+"""FLOP/s in bf16; for a time torchtitan took twice as much, which is with sparsity."""
 
 
 FORMAT = LineFormat(
@@ -74,6 +85,14 @@ FORMAT = LineFormat(
             literal=" total parameters",
         ),
         rule(Kind.RUN, r"(?:CUDA|HIP|XPU) capacity: (?P<gpu>.{2,60}?) with ", literal=" capacity: "),
+        rule(
+            Kind.RUN,
+            r"Training starts at step \d+, with local batch size: <micro_batch_size>, global batch size: <global_batch_size>,"
+            r" sequence length: <sequence_length>, total steps: <total_steps>",
+            literal="with local batch size: ",
+        ),
+        rule(Kind.RUN, r"GPU capacity: (?P<gpu>.{2,60}?) \(\d+\) with ", literal="GPU capacity: "),
+        rule(Kind.RUN, r"\) +wps: ", lambda _: {_OLD: 1}, literal=" wps: "),
         rule(
             Kind.RUN,
             r"Building \d+-D device mesh with [\[(][^\])\n]*[\])], \[([\d, ]+)\]",
