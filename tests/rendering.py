@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -68,6 +69,22 @@ def planned(
     asked.setdefault("account", ACCOUNTS.get(profile.name))
     experiment = Experiment(cluster=profile.name, method=method, **asked)
     return plan(experiment, profile, _method_of(method), site(profile, scheduler, hardware))
+
+
+def flags_of(line: str) -> dict[str, Any]:
+    """The keywords of the request that a line of advice adds; empty where it gives no command."""
+    if not line.startswith("--"):
+        return {}
+    words = iter(shlex.split(line.partition("  (")[0]))
+    asked: dict[str, Any] = {}
+    for word in words:
+        name = word.removeprefix("--").replace("-", "_")
+        value = next(words)
+        if name in ("set", "sbatch"):
+            asked[name] = (*asked.get(name, ()), value)
+        else:
+            asked[name] = int(value) if value.isdecimal() else value
+    return asked
 
 
 def batch(

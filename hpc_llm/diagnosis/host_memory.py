@@ -60,7 +60,7 @@ def flag(had: HostMemory, plan: Plan, size: float, there: float | None = None) -
     """
     enough = HostMemory(form=had.form, text=_amount(size / _times(had.form, plan)))
     if there and (enough.on_node(plan) or 0) >= _WHOLE_NODE * there:
-        return whole_node(had)
+        return WHOLE_NODE
     return f"--sbatch {enough.form}={enough.text}"
 
 
@@ -69,10 +69,13 @@ def same(had: HostMemory, plan: Plan, size: int) -> str:
     return f"--sbatch {had.form}={_exact(size // _times(had.form, plan))}"
 
 
-def whole_node(had: HostMemory) -> str:
-    """The option for all of a node's memory, and what it stands instead of."""
-    instead = "" if had.form == "mem" or had.text is None else f" instead of {had.form}"
-    return f"--sbatch mem=0{instead}"
+WHOLE_NODE = "--sbatch mem=0"
+"""The option for all of a node's memory."""
+
+
+def _instead(had: HostMemory) -> str:
+    """What of the request all of the node's memory stands in the place of."""
+    return "" if had.form == "mem" or had.text is None else f"instead of {had.form}: "
 
 
 def more(had: HostMemory, plan: Plan, node: Node | None, kept: int | None, facts: Mapping[str, str]) -> str | None:
@@ -84,11 +87,11 @@ def more(had: HostMemory, plan: Plan, node: Node | None, kept: int | None, facts
     if before == 0 or (before and there and before >= _WHOLE_NODE * there):
         return None
     if before is None:
-        return f"{whole_node(had)}  (all of the node's memory: the job asked for none, and had what the site gives)"
+        return f"{WHOLE_NODE}  (all of the node's memory: the job asked for none, and had what the site gives)"
     need, why = _need(before, plan, node, kept, facts)
     option = flag(had, plan, need, there)
-    if option == whole_node(had):
-        return f"{option}  (all of the node's memory, it had {had.said(plan)})"
+    if option == WHOLE_NODE:
+        return f"{option}  ({_instead(had)}all of the node's memory, it had {had.said(plan)})"
     enough = HostMemory(form=had.form, text=option.partition("=")[2])
     return f"{option}  ({enough.said(plan)}: {why}; it had {had.said(plan)})"
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import HpcLlmError, RequestError
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.method import LoraBlock, letters_of
+from hpc_llm.planning.method import LoraBlock, letters_of, load_method
 from hpc_llm.planning.model import architecture, num_parameters
 from hpc_llm.planning.parts import Precision
-from hpc_llm.planning.recompute import Share, letter_of, share_of_letter
+from hpc_llm.planning.recompute import AUTO, Share, letter_of, share_of_letter
 from hpc_llm.records.metrics import has_bf16
 
 _STAGES = {"z1": 1, "z2": 2, "z3": 3}
@@ -115,15 +116,29 @@ def _flags(before: Plan, after: Plan) -> str:
         (f"--set attention={after.model.attention}", after.model.attention != before.model.attention),
         (f"--set precision={after.model.precision}", after.model.precision != before.model.precision),
     ]
-    share = before.model.recompute
-    if not isinstance(share, bool) and after.model.recompute != share:  # which a setting may have said
+    if _says_share(before, after):
         said.append((f"--set recompute={str(after.model.recompute).lower()}", True))
     return " ".join(flag for flag, is_other in said if is_other)
 
 
+def _says_share(before: Plan, after: Plan) -> bool:
+    """Whether the name of the method does not say which layers the changed plan recomputes."""
+    share = before.model.recompute
+    if after.model.recompute != share:  # a setting may have said the share that it was
+        return not isinstance(share, bool) or after.method == before.method
+    # Where as few layers as fit were asked for, planning anew would choose others for another batch.
+    return after != before and after.method == before.method and _chooses_share(before.method)
+
+
+def _chooses_share(method: str) -> bool:
+    with contextlib.suppress(HpcLlmError):
+        return load_method(method).recompute == AUTO
+    return False
+
+
 def _with_letter(plan: Plan, method: str, letter: str) -> str:
-    """The method that recomputes as well; where the plan's recomputes a share already, which a setting widens, its own name."""
-    return method if plan.model.recompute else f"{method}+{letter}"
+    """The method that recomputes as well; its own name where that or the plan has a share already, which a setting widens."""
+    return method if plan.model.recompute or _chooses_share(method) else f"{method}+{letter}"
 
 
 def _recomputing(letters: list[str]) -> list[str]:

@@ -5,7 +5,6 @@ Nothing is advised that the run has already, or that its plan says would fail fo
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -24,14 +23,12 @@ from hpc_llm.diagnosis.device_memory import (
 )
 from hpc_llm.diagnosis.elsewhere import WHERE_IT_EVALUATES, in_general, where_it_infers
 from hpc_llm.diagnosis.exceptions import python_exception
-from hpc_llm.diagnosis.host_memory import more, same
-from hpc_llm.diagnosis.ladder import host_bytes, rungs, states_bytes
+from hpc_llm.diagnosis.less_device import steps_down
+from hpc_llm.diagnosis.less_host import host_oom
 from hpc_llm.diagnosis.more_time import limits, same_gpu, walltime
 from hpc_llm.diagnosis.packages import mismatched, missing
-from hpc_llm.diagnosis.suffices import first_that_fits
 from hpc_llm.errors import counted
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.method import letters_of
 from hpc_llm.planning.recipe import frozen_by, learning_rate
 from hpc_llm.planning.settings import parse_value
 from hpc_llm.records.metrics import has_bf16
@@ -49,9 +46,9 @@ def device_oom(case: Case) -> list[str]:
     if is_refused(facts):
         return [*lines, *who_refuses(facts)]
     if not is_shared(facts):
-        return [*lines, *_steps_down(case)]
+        return [*lines, *steps_down(case)]
     lines += [_not_alone(plan), _SEE_WHOSE]
-    return lines if is_filled_by_others(facts) else [*lines, *_steps_down(case)]
+    return lines if is_filled_by_others(facts) else [*lines, *steps_down(case)]
 
 
 _SEE_WHOSE = (
@@ -67,85 +64,6 @@ def _not_alone(plan: Plan) -> str:
     if "exclusive" in plan.job.sbatch:
         return f"{held}, though the job asked for the node alone: tell the site"
     return f"--sbatch exclusive  ({held}: no other job then has a part of the node)"
-
-
-def _steps_down(case: Case) -> list[str]:
-    """The steps of the ladder that can help, and what is left when none does."""
-    room = case.gpu_bytes
-    lines = []
-    enough = first_that_fits(case.plan, case.cluster) if case.cluster else None
-    steps = [rung for rung in rungs(case.plan) if enough is None or rung.flags != enough.flags]
-    for rung in [enough, *steps] if enough else steps:
-        states = states_bytes(rung.plan)
-        memory = case.memory_flags(host_bytes(rung.plan), rung.plan)
-        if memory is not None and (room is None or states is None or states < room):
-            first = "; by the estimate enough, and the quickest of what is" if rung is enough else ""
-            lines.append(f"{rung.flags}{memory}  ({rung.why}{first})")
-    states = states_bytes(case.plan, letters_of(case.plan))
-    if states is not None and room is not None and states >= room:
-        need = f"parameters, gradients and optimizer states alone take {_gib(states)} of the GPU's {_gib(room)}"
-        lines.append(
-            f"no smaller batch helps: {need}" if lines else f"{need}: it takes more GPUs, or a smaller --model"
-        )
-    elif not lines:
-        lines.append(
-            "it saves memory in all ways that there are: more or larger GPUs, or a smaller --model, is for you to decide"
-        )
-    return lines
-
-
-def host_oom(case: Case) -> list[str]:
-    """More memory, then fewer ranks that share it, then less on the host."""
-    plan, lines = case.plan, []
-    may_ask, need = case.may_ask_memory, host_bytes(plan, letters_of(plan))
-    is_held = need is None or need < (case.node_bytes or math.inf)
-    if may_ask and is_held and (line := more(case.host_memory, plan, case.node, need, case.facts)):
-        lines.append(line)
-    fewer = plan.parallel.tasks_per_node // 2
-    room, states = (
-        case.gpu_bytes,
-        states_bytes(plan.changed(world_size=max(fewer, 1) * plan.parallel.nodes), letters_of(plan)),
-    )
-    if fewer and fewer % plan.parallel.tensor == 0 and is_held and (room is None or states is None or states < room):
-        why = f"{fewer} ranks on a node instead of {plan.parallel.tasks_per_node}: each has host buffers of its own"
-        flags = f"--gpus-per-node {fewer}" if plan.parallel.gpus_per_node else f"--set tasks_per_node={fewer}"
-        lines.append(f"{flags}{_same_memory(case, fewer)}  ({why})")
-    lines += _less_offload(case)
-    if not is_held and need is not None and case.node_bytes:
-        lines.append(
-            f"what it keeps on the host takes {_gib(need)} of a node that has {_gib(case.node_bytes)}: "
-            "more nodes, each of which then holds a part of it, or a smaller --model"
-        )
-    return lines or [
-        "it has all of the node and keeps nothing there: another node type, or a smaller --model, is for you to decide"
-    ]
-
-
-def _same_memory(case: Case, ranks: int) -> str:
-    """The option by which fewer ranks keep the memory that all had: amounts per GPU or CPU, and shares, go down with them."""
-    had, plan = case.host_memory, case.plan
-    size = had.on_node(plan)
-    if not case.may_ask_memory or size is None or (had.form == "mem" and had.form in plan.job.sbatch):
-        return ""
-    gpus = ranks if plan.parallel.gpus_per_node else 0
-    return f" {same(had, plan.changed(tasks_per_node=ranks, gpus_per_node=gpus), size)}"
-
-
-def _less_offload(case: Case) -> list[str]:
-    """The same method with less on the host, where the GPU has room for it."""
-    plan, lines = case.plan, []
-    parts = letters_of(plan).split("+")
-    if "o" not in parts:
-        return []
-    choices = [("+".join(part for part in parts if part != "o"), "without offload: nothing is kept on the host")]
-    if parts[0] == "z3":
-        choices.append(("+".join(["z2", *parts[1:]]), "only optimizer states on the host"))
-    for letters, why in choices:
-        states = states_bytes(plan, letters)
-        memory = case.memory_flags(host_bytes(plan, letters))
-        if memory is not None and (states is None or case.gpu_bytes is None or states < case.gpu_bytes):
-            lines.append(f"--method {letters}{memory}  ({why})")
-    return lines
 
 
 def gpu_missing(case: Case) -> list[str]:
@@ -261,10 +179,6 @@ BY_FACTS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "driver_mismatch": mismatched,
 }
 """Causes whose remedy depends on what the evidence names, whoever's run it was."""
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.1f} GiB"
 
 
 def without_what_it_has(remedy: str, plan: Plan) -> str:

@@ -12,6 +12,7 @@ from hpc_llm.planning.checkpoint import read_checkpoint
 from hpc_llm.planning.draft import Draft
 from hpc_llm.planning.engine_setup import choose_setup, wanted_of
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.gpu import choose_precision
 from hpc_llm.planning.method import Method, load_method
 from hpc_llm.planning.parts import EngineSetup
 from hpc_llm.planning.settings import Settings
@@ -31,6 +32,8 @@ def replanning(before: Plan, cluster: Cluster, method: Method | None = None) -> 
 
     def again(changed: Plan) -> Plan:
         method = old if changed.method == before.method else load_method(changed.method)
+        if method is not old:
+            changed = _as_method_has(old, method, changed, cluster)
         config = before.engine.deepspeed if method is old else _config(old, method, before)
         if is_wished:
             method = method.model_copy(update={"engine": before.engine.name})
@@ -41,6 +44,19 @@ def replanning(before: Plan, cluster: Cluster, method: Method | None = None) -> 
         return replace(changed, engine=replace(setup, **own))
 
     return again
+
+
+def _as_method_has(old: Method, method: Method, plan: Plan, cluster: Cluster) -> Plan:
+    """With the optimizer and the precision of a method that has others, unless the request had named its own."""
+    had, has = ([one] if isinstance(one, str) else one for one in (old.optimizer.type, method.optimizer.type))
+    named, gpu = plan.optimizer.type, cluster.gpu_of(cluster.partition(plan.job.partition))
+    if named in had and named not in has:
+        plan = replace(plan, optimizer=replace(plan.optimizer, type=has[-1]))
+    if gpu.capabilities is None and gpu.vendor != "none":  # nobody knows it from here
+        return plan
+    usual, new = (choose_precision(one, gpu)[0] for one in (old, method))
+    is_usual = plan.model.precision == usual and plan.model.quantization is None
+    return replace(plan, model=replace(plan.model, precision=new)) if is_usual else plan
 
 
 def _usual(method: Method, plan: Plan, cluster: Cluster) -> EngineSetup | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from hpc_llm.diagnosis.ladder import Rung, alternatives, kept_on_gpus, rungs
@@ -22,29 +22,34 @@ _FELT = 1.05
 """A step that takes so many times as long is told."""
 
 
-def first_that_fits(plan: Plan, cluster: Cluster) -> Rung | None:
+def _fits(memory: Memory) -> bool:
+    return memory.verdict is Verdict.FITS
+
+
+def first_that_fits(plan: Plan, cluster: Cluster, suffices: Callable[[Memory], bool] = _fits) -> Rung | None:
     """The quickest by its predicted step of what trains the same and fits for certain, or the first step of the ladder that does.
 
-    None where there is none, or nothing is known. Its plan is the one that its flags make.
+    None where there is none, or nothing is known. Its plan is the one that its flags make. `suffices` is what may ask for more.
     """
-    found = list(_fitting(plan, (*alternatives(plan), *kept_on_gpus(plan)), cluster))
+    ways = (*alternatives(plan), *kept_on_gpus(plan))
+    found = list(_fitting(plan, ways, cluster, suffices))
     if found:
         return _priced(plan, min(found, key=lambda one: _cost(one, cluster)), cluster)
-    return next((_priced(plan, one, cluster) for one in _fitting(plan, rungs(plan), cluster)), None)
+    return next((_priced(plan, one, cluster) for one in _fitting(plan, rungs(plan), cluster, suffices)), None)
 
 
 def _cost(step: Rung, cluster: Cluster) -> tuple[bool, float]:
     """What moves to a host of which nobody knows the memory comes last, the others by their time."""
-    return _OPEN in step.why, _seconds(step.plan, cluster) or 0.0
+    return _OPEN in step.why, seconds(step.plan, cluster) or 0.0
 
 
-def _fitting(plan: Plan, steps: Iterable[Rung], cluster: Cluster) -> Iterator[Rung]:
+def _fitting(plan: Plan, steps: Iterable[Rung], cluster: Cluster, suffices: Callable[[Memory], bool]) -> Iterator[Rung]:
     again = replanning(plan, cluster)
     for step in steps:
         with contextlib.suppress(HpcLlmError):  # what cannot be planned is no way
             made = again(step.plan)
             memory = memory_of(made, at_partition(cluster, made), sizes_in(made))
-            if memory.verdict is Verdict.FITS:
+            if suffices(memory):
                 yield replace(step, plan=made, why=f"{step.why}{_doubt(made, memory)}")
 
 
@@ -55,14 +60,15 @@ def _doubt(plan: Plan, memory: Memory) -> str:
     return f" - up to {-(-memory.host.high // 2**30)} GiB of a node, {_OPEN}"
 
 
-def _seconds(plan: Plan, cluster: Cluster) -> float | None:
+def seconds(plan: Plan, cluster: Cluster) -> float | None:
+    """Of a step by the estimate."""
     found = step_time(plan, cluster)
     return None if found is None else found.step_time_s
 
 
 def _priced(plan: Plan, step: Rung, cluster: Cluster) -> Rung:
     """With what it costs, where that is felt."""
-    before, after = _seconds(plan, cluster), _seconds(step.plan, cluster)
+    before, after = seconds(plan, cluster), seconds(step.plan, cluster)
     if (
         not before
         or not after
