@@ -50,7 +50,7 @@ def test_each_secret_of_one_command_is_hidden() -> None:
     |--key-dim 64|--eos-token "</s>"|--eos-tok stop|--pad_token PAD|--pad_tok [PAD]|--token-type bpe|--tok-type bpe|--tok gpt2|--tok llama3
     |--mask-token [MASK]|--passes 3|--passed all|--pass inline|--pwd /work|--pwd data|--auth none|--author me|--key name|--ssh-key ~/.ssh/id_rsa
     |--hub-tokn $HF_TOKEN|--hub_tok ${HF_TOKEN}|--passwd-file /home/me/pw|--tok-path t.model|--taken fast|--broken no|--secretary me|--ask-password http://h
-    |--token-shift rwkv|--prefix-tok fim|--top-k 50|--compass north|--hub-model-id me/model""".replace("\n    ", "").split("|"),
+    |--token-shift rwkv|--prefix-tok fim|--top-k 50|--compass north|--hub-model-id me/model|--secrets folder""".replace("\n    ", "").split("|"),
 )  # fmt: skip
 def test_an_option_of_a_program_is_none(arguments: str) -> None:
     assert not is_secret(f"train.py {arguments}") and redacted(arguments) == arguments

@@ -33,7 +33,9 @@ _OF_SERVICES = frozenset(
     MODELSCOPE SECRET PRIVATE CLIENT SERVICE REGISTRY REPO""".split()
 )
 """What stands before a token that is no piece of a text."""
-_NONE = frozenset("TAKEN WOKEN TOKENS PASSED PASSES PASS SECRETE SECRETED BROKEN SPOKEN TOKEY".split())
+_NONE = frozenset(
+    "SECRETS PASSWORDS TAKEN WOKEN TOKENS PASSED PASSES PASS SECRETE SECRETED BROKEN SPOKEN TOKEY".split()
+)
 """Words that are one letter off, and mean something else."""
 _ALONE = frozenset("PASS PWD PW PWORD AUTH".split())
 """A compiler has passes, a container a working directory: their values have to be drawn."""
