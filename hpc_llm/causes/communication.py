@@ -11,7 +11,7 @@ _EXCEPTION = r"^[^\n]{0,120}?\b"
 _NOT_ALL_CAME = (
     "the ranks did not all meet: see that every node started as many as the others wait for, and their own output\n"
     "see that the address is reachable from the other nodes: --set env.NCCL_SOCKET_IFNAME=… and env.GLOO_SOCKET_IFNAME=…\n"
-    "otherwise submit it again, without the node that did not come: --sbatch exclude={node}"
+    "otherwise submit it again, without the node that did not come: --sbatch exclude={other_node}"
 )
 
 COLLECTIVE_TIMEOUT = Cause(
@@ -25,7 +25,8 @@ COLLECTIVE_TIMEOUT = Cause(
         "look at the output of the silent rank: it may have died, hung in its data, or be on a slow node\n"
         "if every run stops at the same step, the ranks disagree on the collective: compare their data and control flow\n"
         "if it is the first step, check the network interface: --set env.NCCL_SOCKET_IFNAME=… (see the cluster's profile)\n"
-        "otherwise submit it again, without the silent node: --sbatch exclude={node}"
+        "otherwise submit it again, without the silent node: --sbatch exclude={other_node}\n"
+        "{silent_ranks} left no word, and on which node the first of the silent was is not known here: find that out before a node is left out"
     ),
     retry=True,
     precedence=55,
@@ -124,7 +125,7 @@ _NO_ANSWER = (
     "nothing answered at the address in the evidence: look at the output of the first node, which may have ended before or not begun\n"
     "see that the other nodes reach it, and that its port is open: MASTER_ADDR and MASTER_PORT in the job, "
     "--set env.NCCL_SOCKET_IFNAME=… and env.GLOO_SOCKET_IFNAME=…\n"
-    "otherwise submit it again, without the node that did not answer: --sbatch exclude={node}"
+    "otherwise submit it again, without the node that did not answer: --sbatch exclude={other_node}"
 )
 
 _NO_STORE = (
@@ -139,7 +140,7 @@ _MESH = (
     "--set env.GLOO_SOCKET_IFNAME=… and env.NCCL_SOCKET_IFNAME=… (`srun ip -br addr` shows them)\n"
     "see that each node's own name is not 127.0.0.1 there: `srun getent hosts $(hostname)`, and that no firewall closes the ports between the nodes\n"
     "look at the output of the other ranks for one that ended before\n"
-    "otherwise submit it again, without the node that did not answer: --sbatch exclude={node}"
+    "otherwise submit it again, without the node that did not answer: --sbatch exclude={other_node}"
 )
 
 _NOT_NOW = (
@@ -159,7 +160,7 @@ UNREACHABLE = Cause(
         "see that the address in the evidence is reachable from the other nodes, and not a login or a management network: "
         "--set env.NCCL_SOCKET_IFNAME=… and env.GLOO_SOCKET_IFNAME=…\n"
         "where it was refused, nothing listened there any more: look at the output of that rank\n"
-        "otherwise submit it again, without the node at that address: --sbatch exclude={node}"
+        "otherwise submit it again, without the node at that address: --sbatch exclude={other_node}"
     ),
     retry=True,
     precedence=57,

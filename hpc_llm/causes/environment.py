@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.frames import is_no_helper
 
@@ -337,4 +339,45 @@ PROFILER = Cause(
     ),
 )
 
-CAUSES = (MODULE_MISSING, CONDA, PACKAGE_MISSING, PROFILER)
+_ONLY_ENDS = re.compile(
+    rb"[^\S\n]*(?:[^\n]{0,300}(?:not found|\b127\b)[^\n]{0,300}|(?:srun|slurmstepd|hpc-llm)\S{0,80}: [^\n]{0,400}|[-=*#]{3}[^\n]{0,300}"
+    rb"|[^\n]{0,80}\b[Jj]ob\b[^\n]{0,80}\b(?:finished|ended|end|done|complete|completed|exited)\b[^\n]{0,200})?(?:\n|\Z)"
+)
+"""A line that is printed when a job is over, or by the shell of what is missing as well."""
+_MOST_BEHIND = 1 << 13
+
+
+def _is_last_word(text: bytes, position: int) -> bool:
+    """Whether nothing of a program follows: a script goes on after a command that is not there."""
+    at = text.find(b"\n", position) + 1
+    last = min(len(text), at + _MOST_BEHIND)
+    while 0 < at < last:
+        line = _ONLY_ENDS.match(text, at, last)
+        if line is None:
+            return False
+        at = line.end()
+    return True
+
+
+_NAME = r"[A-Za-z][\w.+-]{0,60}"
+
+COMMAND_MISSING = Cause(
+    id="command_missing",
+    title="a command is missing",
+    meaning="The shell found no program of that name on PATH, and nothing of the job is told behind it.",
+    remedy="load the module, or activate the environment, that brings the command in the evidence, in the job itself and before that line",
+    retry=False,
+    precedence=43,  # where anything else failed, too, the script had gone on
+    signs=(
+        sign(
+            ("command not found", ": not found"),
+            rf"^[^\n\"']{{0,200}}?(?<![\w.+/-])(?P<program>{_NAME}): command not found$|^[^\n\"']{{1,200}}: \d{{1,6}}: (?P<program_2>{_NAME}): not found$"
+            rf"|^[^\n\"']{{0,80}}\bcommand not found: (?P<program_3>{_NAME})$",
+            survived_after=STARTED,
+            where=_is_last_word,
+            confidence=0.8,
+        ),
+    ),
+)
+
+CAUSES = (MODULE_MISSING, CONDA, PACKAGE_MISSING, COMMAND_MISSING, PROFILER)

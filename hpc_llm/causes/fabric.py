@@ -55,7 +55,7 @@ _RESOURCES = (
 
 NO_ANSWER = (
     "a node or the network between the nodes did not answer: look at the output of the other ranks for one that died\n"
-    "otherwise submit it again, without the node at that address: --sbatch exclude={node}"
+    "otherwise submit it again, without the node at that address: --sbatch exclude={other_node}"
 )
 
 LOST = (

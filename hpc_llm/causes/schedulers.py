@@ -61,7 +61,9 @@ def openmpi_signal(number: int, name: str) -> str:
     return rf"exited on signal {number} \({name}\)|^(?:on )?signal {number} \({name}\)\.$"
 
 
-_SPEAKS = re.compile(rb"slurm(?:step)?d(?:-[\w.-]{1,80})?: |\b(?:srun|salloc|sbatch): |\*\*\* (?:JOB|STEP) |=>> PBS: ")
+_SPEAKS = re.compile(
+    rb"slurm(?:step)?d(?:-[\w.-]{1,80})?: |\b(?:srun|salloc|sbatch): (?!command not found)|\*\*\* (?:JOB|STEP) |=>> PBS: "
+)
 """Where on a line a scheduler begins to speak."""
 _LABELS = re.compile(
     rb"(?: {0,8}(?:\[(?:rank|default|Rank )?\d{1,5}\]:?|\[\d+,(?:mpirank:)?\d+[^\]\n]{0,40}\]|<std(?:out|err)>:?|\[?[\d:T.,/+Z-]{2,40}\]?"

@@ -308,4 +308,4 @@ def _details(match: re.Match[bytes]) -> dict[str, str]:
         for name, value in match.groupdict().items()
         if value and not (value.isdigit() and len(value) > MOST_DIGITS)
     }
-    return {name.removesuffix("_old").removesuffix("_2"): value for name, value in found.items()}
+    return {re.sub(r"_(?:old|2|3)$", "", name): value for name, value in found.items()}

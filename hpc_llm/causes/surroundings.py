@@ -102,7 +102,7 @@ LAUNCH_FAILED = Cause(
             confidence=0.85,
             remedy=(
                 "Slurm's daemon on a node did not start the tasks in time: a node or a file system that hangs, or a prolog that takes long\n"
-                "submit it again; where it happens on the same node, without that one: --sbatch exclude={node}"
+                "submit it again; where it happens on the same node, without that one: --sbatch exclude={other_node}"
             ),
             retry=True,
         ),
@@ -144,7 +144,7 @@ LAUNCH_FAILED = Cause(
             remedy=(
                 "the nodes did not reach each other while the ranks began: look for a node that did not start its ranks\n"
                 "a program that needs no MPI starts without PMIx: srun --mpi=none\n"
-                "otherwise submit it again, without the node that did not answer: --sbatch exclude={node}"
+                "otherwise submit it again, without the node that did not answer: --sbatch exclude={other_node}"
             ),
             retry=True,
         ),

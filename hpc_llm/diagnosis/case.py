@@ -21,6 +21,10 @@ class Case:
     facts: Mapping[str, Any] = field(default_factory=dict)
     cluster: Cluster | None = None
     """None where its profile is not here any more."""
+    nodes: tuple[str, ...] = ()
+    """Names of the job's nodes in the scheduler's order; empty where nobody says."""
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """Node of each rank that left a record of its failure."""
 
     @property
     def partition(self) -> Partition | None:

@@ -163,6 +163,12 @@ def _is_of_a_part(wait: Found) -> bool:
     return is_other or ("group" in said and "default" not in said["group"])
 
 
+def is_of_all_ranks(root: Found, found: Sequence[Found]) -> bool:
+    """Whether all ranks of the job were waited for, as far as is said: of ranks in other groups silence says nothing."""
+    waits = [one for one in (root, *found) if one.cause is root.cause and one.details]
+    return not any(map(_is_of_a_part, waits)) and not _are_of_groups(waits)
+
+
 def _are_of_groups(waits: Sequence[Found]) -> bool:
     """Whether ranks are known by their places in several groups alone: one of them waited at more than one number, without a name of its own."""
     said = {(f.rank, f.details["seq"]) for f in waits if f.details and "seq" in f.details and _is_in_group_alone(f)}

@@ -24,6 +24,7 @@ from hpc_llm.diagnosis.device_memory import is_filled_by_others, is_refused
 from hpc_llm.diagnosis.elsewhere import fit_for, in_other_words
 from hpc_llm.diagnosis.environment import of_the_job
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
+from hpc_llm.diagnosis.silent import of_others
 from hpc_llm.text.secrecy import redacted
 
 _SHOWN = 6
@@ -192,7 +193,8 @@ def explained(
         summary = f"{summary} {_OPEN}".strip()
     elif verdict.is_guess and verdict.outcome is not verdict.cause.outcome:
         summary = f"{summary} This is a guess, so the run is listed as {verdict.outcome.value}.".strip()
-    details = {**(case.facts if case else {}), **details}
+    others = of_others(details, case, verdict.root, found)
+    details = {**(case.facts if case else {}), **details, **others}
     own = verdict.root.sign
     return Diagnosis(
         source=source,

@@ -18,6 +18,7 @@ from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, unexplained
 from hpc_llm.diagnosis.environment import facts_of, job_python
 from hpc_llm.diagnosis.inputs import diagnose_files
+from hpc_llm.diagnosis.silent import node_names
 from hpc_llm.errors import RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan
@@ -145,7 +146,11 @@ def _case(found: Look) -> Case | None:
     cluster, facts = _cluster(plan.cluster), {**_facts(found), "cluster": plan.cluster}
     if cluster is not None:
         facts |= facts_of(cluster.on(cluster.partition(plan.job.partition)), plan.parallel.nodes)
-    return Case(plan=plan, facts=facts, cluster=cluster)
+    hosts = {
+        one.rank: one.host.partition(".")[0] for one in found.records.failures if one.host and one.rank is not None
+    }
+    nodes = node_names(found.job.nodes) if found.job and found.job.nodes else ()
+    return Case(plan=plan, facts=facts, cluster=cluster, nodes=nodes, hosts=hosts)
 
 
 def _cluster(name: str) -> Cluster | None:

@@ -41,7 +41,18 @@ _NOT_FROM_PYPI = {
     "megatron": "it is Megatron-LM's own folder: put its checkout on PYTHONPATH",
     "hpc_llm": "the folder that holds hpc_llm is not visible to the job: see PYTHONPATH there, and --logs",
 }
-_COMMANDS = {"torchrun": "torch", "deepspeed": "deepspeed", "accelerate": "accelerate", "ninja": "ninja"}
+_COMMANDS = {
+    "torchrun": "torch",
+    "deepspeed": "deepspeed",
+    "accelerate": "accelerate",
+    "ninja": "ninja",
+    "vllm": "vllm",
+    "axolotl": "axolotl",
+    "llamafactory-cli": "llamafactory",
+    "composer": "mosaicml",
+    "trl": "trl",
+    "lm_eval": "lm-eval",
+}
 """Programs that come with a package of PyPI, which may have another one of the program's name."""
 _OF_LIBRARIES = (
     ("flash_attn", "flash-attn"),
@@ -79,11 +90,45 @@ def missing(facts: Mapping[str, Any]) -> list[str]:
     return [*lines, _SEE]
 
 
+_OTHER_COMMANDS = (
+    (
+        r"srun|sbatch|scontrol|sacct|squeue",
+        "{name} is not on PATH on the compute node, and belongs to Slurm: in a container, or on a machine without Slurm, start the ranks with torchrun or mpirun; "
+        "else put the folder of Slurm's commands on PATH",
+    ),
+    (
+        r"mpirun|mpiexec|orterun|mpicc",
+        "{name} is not on PATH on the compute node: load the module of MPI in the job, before that line; or start the ranks with srun or torchrun",
+    ),
+    (
+        r"(?:python|pip)[\d.]*|ipython",
+        "{name} is not on PATH on the compute node: load the module, or activate the environment, that has it in the job, before that line; "
+        "where a system has python3 alone, call that",
+    ),
+)
+"""Commands that no package of PyPI brings."""
+
+
+def command_missing(facts: Mapping[str, Any]) -> list[str]:
+    """What to do about a command that a shell did not find; nothing where it is not known which."""
+    name = str(facts.get("program") or "")
+    if not name:
+        return []
+    lines, cluster = _program(name), facts.get("cluster")
+    if cluster:
+        lines.append(
+            f"a run of hpc-llm gets modules and environment by prelude of the profile: `hpc-llm clusters {cluster}` shows it, and its file"
+        )
+    return lines
+
+
 def _program(name: str) -> list[str]:
     if name not in _COMMANDS:
-        return [
-            f"{name} is not on PATH on the compute node: load the module, or activate the environment, that brings it"
-        ]
+        other = next((words for pattern, words in _OTHER_COMMANDS if re.fullmatch(pattern, name)), None)
+        usual = (
+            "{name} is not on PATH on the compute node: load the module, or activate the environment, that brings it"
+        )
+        return [(other or usual).format(name=name)]
     brought = _COMMANDS[name]
     lines = [
         f"{name} comes with {brought}: is this the environment that has it? Otherwise: python -m pip install {brought}"

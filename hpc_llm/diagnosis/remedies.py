@@ -26,7 +26,7 @@ from hpc_llm.diagnosis.exceptions import python_exception
 from hpc_llm.diagnosis.less_device import steps_down
 from hpc_llm.diagnosis.less_host import host_oom
 from hpc_llm.diagnosis.more_time import limits, same_gpu, walltime
-from hpc_llm.diagnosis.packages import mismatched, missing
+from hpc_llm.diagnosis.packages import command_missing, mismatched, missing
 from hpc_llm.errors import counted
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.recipe import frozen_by, learning_rate
@@ -176,6 +176,7 @@ BY_FACTS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "module_missing": module_missing,
     "python_exception": python_exception,
     "package_missing": missing,
+    "command_missing": command_missing,
     "driver_mismatch": mismatched,
 }
 """Causes whose remedy depends on what the evidence names, whoever's run it was."""

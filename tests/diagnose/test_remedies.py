@@ -179,6 +179,27 @@ def test_the_name_to_install_is_that_of_the_package(facts: dict[str, str], said:
 
 
 @pytest.mark.parametrize(
+    ("line", "program", "said"),
+    [
+        ("slurm_script: line 12: mpirun: command not found", "mpirun", "load the module of MPI"),
+        ("/var/spool/slurmd/job7/slurm_script: line 4: srun: command not found", "srun", "belongs to Slurm"),
+        ("bash: python: command not found", "python", "where a system has python3 alone"),
+        ("run.sh: 9: torchrun: not found", "torchrun", "torchrun comes with torch"),
+        ("zsh:1: command not found: composer", "composer", "python -m pip install mosaicml"),
+        ("bash: llamafactory-cli: command not found", "llamafactory-cli", "python -m pip install llamafactory"),
+        ("bash: vllm: command not found", "vllm", "python -m pip install vllm"),
+        ("bash: my_tool.sh: command not found", "my_tool.sh", "load the module, or activate the environment"),
+    ],
+)
+def test_a_command_that_no_shell_found_is_named(line: str, program: str, said: str, diagnose: Any) -> None:
+    found: Diagnosis = diagnose(f"{line}\n")
+    assert (found.cause.id, found.details["program"]) == ("command_missing", program)
+    assert said in found.remedy and f"pip install {program.partition('.')[0]}_" not in found.remedy
+    went_on = diagnose(f"{line}\nreading the shards\nbuilding the index\n")
+    assert went_on.cause.id == "unknown"
+
+
+@pytest.mark.parametrize(
     ("library", "said"),
     [
         ("/e/lib/python3.11/site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so", "--no-build-isolation flash-attn"),
