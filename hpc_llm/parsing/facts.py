@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from hpc_llm.causes.tracebacks import TRACEBACK
-from hpc_llm.parsing.rules import Kind, Rule, rule
+from hpc_llm.parsing.rules import Kind, Rule, Value, rule
 
 CELL = b"\n\x1dnext cell\n"
 """Stands between the outputs of a notebook's cells: what follows is another run."""
@@ -19,7 +20,33 @@ END_OF_JOB = b"CANCELLED AT "
 
 JOB_OVER = re.compile(rb"\*\*\* (?:JOB (?P<job>\S+)|STEP \S+) ON \S+ CANCELLED AT [^\n]*")
 
+_UNITS = {b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30, b"TiB": 1 << 40}
+
+
+def _ran_out(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """What torch held when memory ran out: no peak of that run is below."""
+    held = float(match["held"]) * _UNITS[match["unit"]]
+    more = float(match["more"]) * _UNITS[match["more_unit"]] if match["more"] else 0.0
+    is_sum = match["more"] is not None and match["total"] is not None
+    return {"ran_out_allocated_bytes": held, "ran_out_reserved_bytes": more if is_sum else held + more}
+
+
+_HELD = r"(?P<held>[\d.]{1,12}) (?P<unit>[KMGT]iB)"
+_MORE = r"(?P<more>[\d.]{1,12}) (?P<more_unit>[KMGT]iB)"
+
 RULES: tuple[Rule, ...] = (
+    rule(
+        Kind.RUN,
+        rf"allocated memory {_HELD} is allocated by PyTorch(?:, and {_MORE} is reserved by PyTorch but unallocated(?P<total>\b\B)?)?",
+        _ran_out,
+        literal=" is allocated by PyTorch",
+    ),
+    rule(
+        Kind.RUN,
+        rf"; {_HELD} already allocated; [^\n;]{{1,40}} free; (?:[^\n;]{{1,40}} allowed; )?{_MORE} (?P<total>reserved) in total by PyTorch",
+        _ran_out,
+        literal=" already allocated; ",
+    ),
     # nvidia-smi's table; the vendor's prefix differs from card to card.
     rule(
         Kind.RUN,

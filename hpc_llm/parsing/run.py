@@ -37,6 +37,8 @@ MEASURED = frozenset((*TIMES, *RATES))
 PEAKS = frozenset(
     ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes", "engine_peak_bytes")
 )
+RAN_OUT = frozenset(("ran_out_allocated_bytes", "ran_out_reserved_bytes"))
+"""What was held when memory ran out, on whichever rank."""
 EARLY_PEAK = "early_engine_peak_bytes"
 """A peak of the time before training."""
 FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id", "batch_loss_first"))
@@ -221,7 +223,7 @@ class LogRun:
                 continue  # a program that is started again and finds nothing to do has a time and a rate, too
             if name in PEAKS | MEASURED and not 0 < float(value) < math.inf:
                 continue  # a zero is a rounded or an empty measurement
-            if name in PEAKS:
+            if name in PEAKS or name in RAN_OUT:
                 keep_larger(target, name, value)
             elif name not in FIRST_COUNTS or name not in target:
                 target[name] = value

@@ -103,6 +103,13 @@ RELATIONS = (
         "TFLOP/s of the utilisation, by the GPU's dense peak, and those that are printed", amount("mfu", PEAK), "=", amount("model_tflops_per_gpu"),
         ("mfu",), share=0.1,
     ),
+    *(
+        Relation(
+            f"memory {kind} when it ran out, and the peak", amount(f"ran_out_{kind}_bytes"), "<=", amount(f"peak_{kind}_bytes"),
+            ("peak_allocated_bytes", "peak_reserved_bytes"),
+        )
+        for kind in ("allocated", "reserved")
+    ),
     _NO_SHORTER_STEP,
     Relation(
         "seconds of steps, and between the clocks of their lines", amount("timer_s"), "<=", amount("stamps_s"), _OF_STEPS,

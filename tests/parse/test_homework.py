@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,10 @@ def test_real_logs_agree_to_the_last_printed_digit(real_logs: Path):
         found = rows[want["file"]]
         if want["avg_global_tps"]:
             assert f"{found.tokens_per_second:.2f}" == want["avg_global_tps"], want
-        if want["peak_mem_gb"]:
+        if want["peak_mem_gb"] and found.peak_allocated_bytes is None:  # the file proves that the peak was higher
+            held = re.findall(r"allocated memory ([\d.]+) GiB is allocated by PyTorch", Path(found.source).read_text())
+            assert found.outcome == "OOM_DEVICE" and max(map(float, held)) > float(want["peak_mem_gb"]) + 1
+        elif want["peak_mem_gb"]:
             assert float(f"{found.peak_allocated_bytes / GIB:.2f}") == float(want["peak_mem_gb"]), want
         if want["train_seconds"]:
             assert f"{found.elapsed_s:.2f}" == want["train_seconds"], want

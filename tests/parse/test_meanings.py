@@ -420,3 +420,49 @@ ENGINE_STEP = "[2026-01-01 10:00:00,001] [INFO] [logging.py:107:log_dist] [Rank 
 def test_whoever_imports_deepspeed_need_not_train(read, text, name, kind):
     [row] = read(text).rows
     assert (row.format, row.kind) == (name, kind)
+
+
+RAN_OUT = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 79.11 GiB of which 1.10 GiB is free. "
+    "Of the allocated memory {} GiB is allocated by PyTorch, and 1.20 GiB is reserved by PyTorch but unallocated.\n"
+)
+RAN_OUT_OF_OLD = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 79.20 GiB total capacity; {} GiB already allocated; 1.10 GiB free; "
+    "76.00 GiB reserved in total by PyTorch)\n"
+)
+
+
+@pytest.mark.parametrize("said", [RAN_OUT, RAN_OUT_OF_OLD])
+@pytest.mark.parametrize(("held", "peak"), [("74.50", None), ("4.20", 4.25 * 2**30)])
+def test_a_peak_that_the_file_proves_too_low_is_none(read, said, held, peak):
+    steps = "".join(
+        f"[Step {i}/9] Loss: {9 - i / 10:.4f} | Global Tokens/s: 99.0 | GPU Mem (GB): 3.10 | Peak Mem: 4.25\n"
+        for i in range(1, 6)
+    )
+    found = read(steps + said.format(held), verbose=True)
+    [row] = found.rows
+    assert (row.outcome, row.peak_allocated_bytes) == ("OOM_DEVICE", peak)
+    assert ("ran out" in "".join(found.left_empty)) == (peak is None)
+
+
+def test_megatrons_encoder_and_decoder_have_each_a_length(read):
+    arguments = (
+        ARGUMENT.format("seq_length", "512")
+        + ARGUMENT.format("decoder_seq_length", "{}")
+        + ARGUMENT.format("world_size", "8")
+    )
+    for decoder, rate in (("None", pytest.approx(8 * 512 / 0.1)), ("128", None)):
+        assert read(megatron_deepspeed(arguments.format(decoder), "TFLOPs: 69.5")).rows[0].tokens_per_second == rate
+
+
+@pytest.mark.parametrize(
+    ("said", "rate"), [("--tp_size 4", None), ("{'tp_size': 2}", None), ("--tp_size 1", 4096.0), ("", 4096.0)]
+)
+def test_a_trainers_rate_of_a_process_is_no_devices_where_ranks_share_samples(read, said, rate):
+    text = f"+ torchrun --nproc_per_node 8 train.py {said}\n***** Running training *****\n  Num examples = 1,000\n  Num Epochs = 1\n"
+    text += "  Instantaneous batch size per device = 4\n  Total train batch size (w. parallel, distributed & accumulation) = 8\n"
+    text += "  Gradient Accumulation steps = 1\n  Total optimization steps = 125\n{'loss': 2.9, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': 1.0}\n"
+    text += "{'train_runtime': 125.0, 'train_samples_per_second': 8.0, 'train_steps_per_second': 1.0, 'train_tokens_per_second': 4096.0, 'train_loss': 3.0, 'epoch': 1.0}\n"
+    found = read(text, verbose=True)
+    assert found.rows[0].tokens_per_second_per_gpu == rate
+    assert ("share a sample" in "".join(found.left_empty)) == (rate is None)

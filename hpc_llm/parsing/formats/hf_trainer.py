@@ -207,10 +207,17 @@ def _devices(values: Mapping[str, Value]) -> float | None:
     return total / micro / (_figure(values, "gradient_accumulation_steps") or 1.0)
 
 
+_SHARES = "ranks_share_samples"
+"""Set where the command or the arguments split layers or sequences among ranks."""
+
+
 def rates(values: dict[str, Value]) -> None:
     """Tokens per second, in the column that the log proves them to belong to."""
     printed = "trainer_rate" in values
     rate = _figure(values, "trainer_rate") if printed else _figure(values, "line_rate")
+    if rate is not None and values.get(_SHARES):
+        leave_empty(values, "train_tokens_per_second: several ranks share a sample, and it counts those of a process")
+        return
     resumed, partial = bool(values.get("is_resumed")), printed and bool(values.get("is_partial"))
     whole = _figure(values, "timed_tokens_per_second" if resumed else "mean_tokens_per_second")
     if values.get("was_paused"):
@@ -317,6 +324,9 @@ FORMAT = LineFormat(
             Kind.START,
             r"\*\*\*\*\* Running training \*\*\*\*\*(?:\n[^\n=]{0,120} Num examples = <num_examples>)?",
             literal="***** Running training *****",
+        ),
+        rule(
+            Kind.RUN, r"\b[tcs]p_size['\"]?[ =:]{1,3}(?:[2-9]|[1-9]\d{1,4})\b", lambda _: {_SHARES: 1}, literal="p_size"
         ),
         rule(Kind.RUN, r" Num update steps per epoch = <steps_per_epoch>", literal=" Num update steps per epoch = "),
         rule(Kind.STEP, r"\{'loss': " + _TWICE + r"[^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),

@@ -135,7 +135,7 @@ def _finish(values: dict[str, Value]) -> None:
     if "precision" in values:
         values["precision"] = str(values["precision"]).replace("bfloat", "bf").replace("float", "fp")
     if values.get(UNEQUAL):
-        leave_empty(values, "tokens/s: variable_seq_lengths is on, so samples are of different lengths")
+        leave_empty(values, f"tokens/s: {values[UNEQUAL]}")
     if "tflops_by" in values and not _counts_the_model(values):
         why = "TFLOP/s: the log does not say that they are the model's alone, without activations that are made again"
         leave_empty(values, why, "model_tflops_per_gpu")
@@ -237,8 +237,14 @@ FORMAT = LineFormat(
         rule(
             Kind.RUN,
             _argument("variable_seq_lengths", "True"),
-            lambda _: {UNEQUAL: 1},
+            lambda _: {UNEQUAL: "variable_seq_lengths is on, so samples are of different lengths"},
             literal=" variable_seq_lengths ..",
+        ),
+        rule(
+            Kind.RUN,
+            _argument("decoder_seq_length", r"\d+"),
+            lambda _: {UNEQUAL: "a sample has a length for the encoder and one for the decoder"},
+            literal=" decoder_seq_length ..",
         ),
         rule(Kind.SETUP, _argument("global_batch_size", "<global_batch_size>"), literal=" global_batch_size .."),
         rule(Kind.SETUP, _argument("seq_length", "<sequence_length>"), literal=" seq_length .."),

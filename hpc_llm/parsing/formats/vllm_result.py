@@ -90,7 +90,7 @@ def _unanswered(found: dict[str, Any]) -> str | None:
         said = f"{missing} of {asked} requests have no answer"
     if answered == 0:
         return "no request was answered"
-    return f"{said}: the figures are those of the {answered} that were answered" if missing > _FEW * answered else None
+    return f"{said}: figures of the {answered} that were answered are left empty" if missing > _FEW * answered else None
 
 
 def _fill_latency(row: Row, found: dict[str, Any]) -> None:
