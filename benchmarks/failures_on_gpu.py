@@ -102,7 +102,7 @@ CASES: tuple[Program | Training, ...] = (
     Program("wrong ordinal", "gpu_missing", "import torch\ntorch.zeros(1, device='cuda:63')"),
     Program(
         "device-side assert",
-        "kernel_failed",
+        "index_out_of_range",
         "import torch\ne = torch.nn.Embedding(8, 8).cuda()\nprint(e(torch.full((4,), 9, device='cuda')).sum())",
     ),
     Program(
@@ -163,7 +163,7 @@ def _program(case: Program, folder: Path) -> Diagnosis:
 
 
 def _training(case: Training, folder: Path) -> Diagnosis:
-    flags = f"submit --cluster local --gpus-per-node {case.gpus} --logs {folder} --json {case.flags}"
+    flags = f"submit --cluster local --gpus-per-node {case.gpus} --logs {folder} --json --force {case.flags}"
     if "--steps" not in flags:
         flags += " --steps 10"
     done = subprocess.run([*COMMAND, *flags.split()], capture_output=True, text=True, env=environment(()), check=False)

@@ -18,6 +18,9 @@ _NO_SETTINGS = (
     "the frames above it in the traceback name the call, and mostly the path"
 )
 
+_WRAPPED = r"(?:(?:module|_orig_mod|_fsdp_wrapped_module|base_model\.model|model)\.){0,4}"
+"""What wrappers around a model put before the names of its weights."""
+
 CONFIG_ERROR = Cause(
     id="config_error",
     title="a setting is wrong",
@@ -242,6 +245,18 @@ CONFIG_ERROR = Cause(
             ("are not used by the HfArgumentParser", "keys are not used by "),
             r"ValueError: (?:Some specified arguments|Some keys) are not used by [^\n]{1,200}",
         ),
+        # The weights that were loaded are this model's, under the names that a wrapper around it gives them.
+        sign(
+            "Error(s) in loading state_dict for ",
+            r"RuntimeError: Error\(s\) in loading state_dict for \w{1,80}:\s{1,20}Missing key\(s\) in state_dict: "
+            rf"\"{_WRAPPED}(?P<key>[\w.]{{1,200}})\"[^\n]{{0,8000}}\n[^\n]{{0,12}}?[ \t]*Unexpected key\(s\) in state_dict: \"{_WRAPPED}(?P=key)\"",
+            confidence=0.9,
+            remedy=(
+                "the weights fit, and their names do not: a wrapper around the model (DDP's `module.`, torch.compile's `_orig_mod.`, PEFT's "
+                "`base_model.model.`) was there when they were written, or is there now, and not both times\n"
+                "write `model.module.state_dict()` of the wrapper's inside, or take the prefix from each key before `load_state_dict`"
+            ),
+        ),
         # The weights that were loaded are those of another model.
         sign(
             "Error(s) in loading state_dict for ",
@@ -249,7 +264,7 @@ CONFIG_ERROR = Cause(
             confidence=0.85,
             remedy=(
                 "the checkpoint is of another model than the one that was made: compare the sizes in its config.json with the model's, "
-                "and how many ranks it was written by\n"
+                "and how many ranks it was written by; or its names carry the prefix of a wrapper (module., _orig_mod., base_model.model.)\n"
                 "where only the number of tokens differs, one of the two had its embeddings resized: model.resize_token_embeddings"
             ),
         ),

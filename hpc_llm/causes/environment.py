@@ -7,6 +7,12 @@ import re
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.frames import is_no_helper
 
+_NO_MODULE_SYSTEM = (
+    "the shell of the job knows no `module`: begin the script with #!/bin/bash -l, or source the site's file before the first module command "
+    "(/etc/profile.d/modules.sh, lmod.sh or z00_lmod.sh: `ls /etc/profile.d` on a login node)\n"
+    "in a profile: prelude.init names that file"
+)
+
 MODULE_MISSING = Cause(
     id="module_missing",
     title="a module did not load",
@@ -55,6 +61,7 @@ MODULE_MISSING = Cause(
             r"|/lmod/libexec/lmod: No such file or directory",
             survived_after=STARTED,
             confidence=0.85,
+            remedy=_NO_MODULE_SYSTEM,
         ),
         sign(
             "hpc-llm: ",
@@ -101,6 +108,12 @@ _MOVED_VENV = (
 _NO_PYTHON = (
     "see that the environment, or the module, that the job loads has bin/python\n"
     "or correct prelude.python, or prelude.load, in the cluster's profile"
+)
+
+_NO_CONDA = (
+    "the shell of the job knows no conda: load the module that brings it (`module spider conda`), or source its hook by its own path before "
+    "`conda activate`: source /PATH/TO/CONDA/etc/profile.d/conda.sh (on a login node `conda info --base` says the path)\n"
+    "in a profile: prelude.python {kind: conda, hook: /PATH/TO/CONDA/etc/profile.d/conda.sh, env: /path}"
 )
 
 CONDA = Cause(
@@ -163,6 +176,7 @@ CONDA = Cause(
             r"\bconda: command not found|: conda: not found",
             survived_after=STARTED,
             confidence=0.85,
+            remedy=_NO_CONDA,
         ),
         sign(
             ("etc/profile.d/conda.sh", "bin/activate"),

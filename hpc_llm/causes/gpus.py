@@ -82,13 +82,24 @@ _OTHER_TOOLKIT = (
     "the driver has no part in it; remove what was half built: rm -r ~/.cache/torch_extensions"
 )
 
+_OLD_DRIVER = (
+    "the node's driver is older than the CUDA that torch was built with, and only the site can change it: install a torch built for a release that "
+    "the driver knows (`srun nvidia-smi` there says the newest), or ask for nodes with a newer driver\n"
+    "within one major release of CUDA the module cuda-compat brings a newer libcuda for data-centre GPUs, where the site has it"
+)
+_NO_DRIVER = (
+    "libcuda is a part of NVIDIA's driver, which no module and no package brings: the program ran on a node without a GPU, or in a container "
+    "without the host's driver\n"
+    "ask for a node with GPUs; start a container with --nv (Apptainer, Singularity) or --gpus all (Docker)"
+)
+
 DRIVER_MISMATCH = Cause(
     id="driver_mismatch",
     title="driver, CUDA or compiled code do not match",
     meaning="The driver of the node, the toolkit and the packages that were built against them are of different versions.",
     remedy=(
         "install a torch built for the driver's CUDA or ROCm (`hpc-llm clusters NAME` says which the site has)\n"
-        "or load the toolkit's module that torch was built with"
+        "then what was built against it as well; a toolkit's module changes no driver"
     ),
     retry=False,
     precedence=82,
@@ -98,11 +109,13 @@ DRIVER_MISMATCH = Cause(
             "driver on your system is too old",
             r"RuntimeError: The NVIDIA driver on your system is too old",
             confidence=0.97,
+            remedy=_OLD_DRIVER,
         ),
-        sign("driver on your system is too old", confidence=0.75, precedence=46),
+        sign("driver on your system is too old", confidence=0.75, precedence=46, remedy=_OLD_DRIVER),
         sign(
             ("version is insufficient", "InsufficientDriver"),
             r"CUDA driver version is insufficient|cudaErrorInsufficientDriver",
+            remedy=_OLD_DRIVER,
         ),
         sign(
             "no kernel image is available",
@@ -147,6 +160,8 @@ DRIVER_MISMATCH = Cause(
             "Could not load library lib",
             r"^Could not load library lib(?:cudnn|cublas|nccl|nvrtc)\S{1,60} Error: ",
             confidence=0.9,
+            remedy="a part of that library is missing, or is of another release than the rest: install the package anew that torch asks for "
+            "(`python -m pip show torch` lists nvidia-cudnn-… and its like), and see that no LD_LIBRARY_PATH or module puts another one before it",
         ),
         sign(
             "cannot open shared object file",
@@ -154,8 +169,14 @@ DRIVER_MISMATCH = Cause(
             remedy="building the extension failed: look above for what ninja or the compiler said\n" + _REBUILD,
         ),
         sign(
+            "libcuda.so",
+            r"(?:Import|OS)Error: libcuda\.so[\w.]*: cannot open shared object file",
+            confidence=0.96,
+            remedy=_NO_DRIVER,
+        ),
+        sign(
             "cannot open shared object file",
-            r"(?:Import|OS)Error: lib(?:cuda|cudart|cudnn|cublas|nccl|nvrtc|cufft|cusparse|cupti|amdhip64|rocblas|rccl|hipblas|MIOpen)[\w.+-]*: cannot open shared object file",
+            r"(?:Import|OS)Error: lib(?:cudart|cudnn|cublas|nccl|nvrtc|cufft|cusparse|cupti|amdhip64|rocblas|rccl|hipblas|MIOpen)[\w.+-]*: cannot open shared object file",
             remedy="a CUDA or ROCm library is missing: load its module, or install the package that brings it\nthen see LD_LIBRARY_PATH in the job",
         ),
         sign(
@@ -167,7 +188,9 @@ DRIVER_MISMATCH = Cause(
         sign(
             ("GLIBC_", "GLIBCXX_", "CXXABI_"),
             r"version `(?:GLIBC(?:XX)?|CXXABI)_[\d.]+' not found",
-            remedy="the package was built on a newer system than the node's: build it there, or take another build",
+            remedy="the package was built on a newer system than the node's: build it there, or take another build\n"
+            "where a GLIBCXX or CXXABI is missing, a newer libstdc++ may be at hand: that of a newer gcc's module, or the environment's own "
+            "(LD_LIBRARY_PATH=$CONDA_PREFIX/lib)",
         ),
         sign(
             (

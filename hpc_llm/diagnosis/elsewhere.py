@@ -35,7 +35,7 @@ _BY_CAUSE = {
     "config_error": "correct the setting named in the evidence before submitting again",
     "module_missing": "see what there is on a login node: `module avail NAME`, `module spider NAME`; then correct the script",
     "conda_not_initialised": (
-        'source conda\'s hook before conda activate: source "$(conda info --base)/etc/profile.d/conda.sh"\n'
+        'source conda\'s hook before conda activate: source "$(conda info --base)/etc/profile.d/conda.sh", or that file by its path\n'
         "see that the environment exists on the compute node: `conda env list`"
     ),
     "gpu_missing": (
@@ -43,8 +43,8 @@ _BY_CAUSE = {
         "see that nothing hides them: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES in the job"
     ),
     "driver_mismatch": (
-        "install a torch built for the driver's CUDA or ROCm (nvidia-smi or rocm-smi says which it is)\n"
-        "or load the toolkit's module that torch was built with"
+        "see which of them do not fit: nvidia-smi or rocm-smi says the driver's CUDA or ROCm, `python -m torch.utils.collect_env` what torch was built with\n"
+        "then install a torch, and what was built against it, for the driver's release; a toolkit's module changes no driver"
     ),
     "nan_loss": (
         "a smaller learning rate, and gradient clipping\n"

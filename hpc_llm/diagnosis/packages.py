@@ -60,14 +60,15 @@ _OF_LIBRARIES = (
     ("xformers", "xformers"),
     ("torchvision", "torchvision"),
     ("torchaudio", "torchaudio"),
-    ("transformer_engine", "transformer-engine[pytorch]"),
+    ("transformer_engine_torch", "transformer-engine-torch"),
+    ("transformer_engine", "transformer-engine"),
     ("causal_conv1d", "causal-conv1d"),
     ("mamba_ssm", "mamba-ssm"),
     ("selective_scan_cuda", "mamba-ssm"),
     ("vllm", "vllm"),
 )
 """Text in the path of a compiled library, and the package that brings it."""
-_BUILT_AGAINST_TORCH = frozenset(("flash-attn", "transformer-engine[pytorch]", "causal-conv1d", "mamba-ssm"))
+_BUILT_AGAINST_TORCH = frozenset(("flash-attn", "transformer-engine-torch", "causal-conv1d", "mamba-ssm"))
 """Packages that pip compiles here, against the torch that is installed."""
 _RELEASED_WITH_TORCH = frozenset(("torchvision", "torchaudio", "xformers", "vllm"))
 _SEE = "if it is there, the job runs another Python: see the environment in the first lines of the output"

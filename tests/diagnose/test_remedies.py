@@ -262,6 +262,8 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
     foreign = {
         "--local-dir",
         "--duplicates",
+        "--nv",
+        "--gpus",
         "--shm-size",
         "--ipc",
         "--standalone",
