@@ -34,6 +34,8 @@ _NAMES = {
 _STDOUT, _STDERR, _STEPS, _TRIES, _CANCELLED = (
     os.fspath(path) for path in (_AT.stdout, _AT.stderr, _AT.steps, _AT.tries, _AT.cancelled)
 )
+_SET_BACK_S = 3600.0
+"""By no more than that a clock is set back while a job runs."""
 _WHOLE, _MESSAGE, _TRACEBACK = 16, 1 << 10, 1 << 12
 """So many errors are kept whole, the earliest, and so many letters of each other one: a job may have thousands of ranks."""
 
@@ -66,7 +68,7 @@ class _Reader:
             self._damaged(_NAMES["experiment"], "its plan is no object")
         flat = possible(flat_plan(plan)) if isinstance(plan, dict) else {}
         identity = self._identity()
-        left = self._typed("exit", _exit_record)
+        left = self._exit(experiment.get("run_id"))
         return Records(
             run=self.run,
             experiment=experiment,
@@ -87,6 +89,21 @@ class _Reader:
             newer=self.newer,
             damages=tuple(self.damages),
         )
+
+    def _exit(self, run_id: object) -> ExitRecord | None:
+        """What the script wrote at its end; None where that is the end of another run, or before its own beginning."""
+        left = self._typed("exit", _exit_record)
+        named = (self._load("exit") or {}).get("run_id") if left else None
+        if isinstance(named, str) and isinstance(run_id, str) and named != run_id:
+            self._damaged(_NAMES["exit"], "it is of another run, and says nothing of this one")
+            return None
+        if left is None or left.started_at is None or left.ended_at is None or left.ended_at >= left.started_at:
+            return left
+        if left.started_at - left.ended_at > _SET_BACK_S:
+            self._damaged(_NAMES["exit"], "it ends long before it begins, and says nothing of this run")
+            return None
+        self._damaged(_NAMES["exit"], "it ends before it begins: a clock was set back, or it was changed")
+        return replace(left, started_at=None, ended_at=None)
 
     def _beside(self, plan: Mapping[str, Any], left: ExitRecord | None, result: Mapping[str, Any]) -> dict[str, Any]:
         """What other records say of the figures of a result."""

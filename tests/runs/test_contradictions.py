@@ -392,6 +392,18 @@ def ended(made: Path, **more: Any) -> None:
     (made / "exit.json").write_text(json.dumps(record))
 
 
+def test_the_end_of_another_run_is_none_of_this_one(tmp_path: Path) -> None:
+    made = written(tmp_path / "r1", None, [])
+    for more in ({"run_id": "other"}, {"started_at": 1.79e9, "ended_at": 1.79e9 - 7200}):
+        ended(made, exit_code=7, **more)
+        [state] = status(made)
+        assert (state.outcome, state.exit_code, state.elapsed_s) == (None, None, None)  # it may be on its way yet
+    # of a clock that was set back the times alone are wrong
+    ended(made, exit_code=7, started_at=1.79e9, ended_at=1.79e9 - 100)
+    [state] = status(made)
+    assert (state.outcome, state.exit_code, state.elapsed_s) == ("FAILED", 7, None)
+
+
 def test_a_last_loss_of_another_step_of_the_run_is_no_figure(tmp_path: Path) -> None:
     steps = steps_of(PLAN)
     [row] = parse(written(tmp_path / "r1", result_of(PLAN, loss_last=steps[4]["loss"]), steps))
