@@ -12,7 +12,7 @@ import pkgutil
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +31,9 @@ from hpc_llm.parsing.registry import LineFormat, formats
 from hpc_llm.parsing.scan import Scanner
 from hpc_llm.text.blocks import Block
 from hpc_llm.text.late_pattern import LatePattern
+from hpc_llm.text.program_patterns import COMMAND, TAKEN
+from hpc_llm.text.secrecy import is_secret, redacted
+from hpc_llm.text.shown import shown
 
 CORPUS = Path(__file__).parent / "diagnose" / "corpus"
 
@@ -59,6 +62,9 @@ ANYTHING = [
     "\x1b]",
     "\x1b]a",
     "\x1b[0",
+    "\x9b",
+    "\x9d",
+    "\x90a",
 ]
 
 
@@ -167,6 +173,10 @@ def is_slow(pattern: re.Pattern[Any], text: str) -> bool:
     return bool(seconds(pattern, text, LONG) > QUADRATIC * max(short, 1e-5))
 
 
+MOST_S_A_MB = 5.0
+"""What a command may take for a text that somebody made to keep it busy, on a machine that others use meanwhile."""
+
+
 def test_no_pattern_takes_more_than_linear_time() -> None:
     known = patterns()
     assert len(known) > 400
@@ -179,6 +189,49 @@ def test_no_pattern_of_a_format_takes_longer_where_what_it_looks_for_is_repeated
     confirming = [one.confirm.pattern for one in formats() if isinstance(one, LineFormat) and one.confirm]
     assert {one.pattern for _, one in known} > set(confirming) > set()
     assert [(name, text) for name, one in known for text in pieces(one) if is_slow(one, text)] == []
+
+
+ASSIGNED = [
+    "key=",
+    "key: ",
+    "a_key1=",
+    "KEY=",
+    "token=",
+    "password=",
+    "pwd=",
+    "pass:",
+    "pw=",
+    "password ='",
+    "?key=a&",
+    "key|",
+]
+"""Names that each begin a value, which goes on over all names behind it."""
+
+
+def commands() -> list[str]:
+    """Each program that takes a secret, and the beginnings of what it takes."""
+    taken = {piece for one in TAKEN.values() for piece in pieces(one) if len(piece) > 3}
+    return [*(f"{text.rstrip()} " for text in pieces(cast(Any, COMMAND))), *sorted(taken)[::8]]
+
+
+@pytest.mark.parametrize("search", [redacted, is_secret, shown])
+def test_a_text_that_repeats_what_is_looked_for_in_it_takes_seconds_a_megabyte(search: Callable[[str], Any]) -> None:
+    units = [*ASSIGNED, *commands(), *ANYTHING]
+    assert {"openssl enc ", "curl "} < set(units)
+
+    def least(unit: str, times: int, length: int) -> float:
+        text = (unit * (length // len(unit) + 1))[:length]
+        taken = []
+        for _ in range(times):
+            begin = time.process_time()
+            search(text)
+            taken.append(time.process_time() - begin)
+        return min(taken) * 1e6 / length
+
+    doubtful = [unit for unit in units if least(unit, 1, LONG // 2) > MOST_S_A_MB]
+    assert [unit for unit in doubtful if least(unit, 5, LONG // 2) > MOST_S_A_MB] == []
+    # a line that is long is looked at from each name in it, and not from its beginning
+    assert [unit for unit in ASSIGNED[:1] + ASSIGNED[5:7] if least(unit, 1, 300_000) > MOST_S_A_MB] == []
 
 
 def test_a_quadratic_pattern_would_be_found() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from hpc_llm.errors import RequestError, notice
-from hpc_llm.records.files import read_json, read_text
+from hpc_llm.records.files import read_text
 from hpc_llm.records.run import RunPaths
 
 if TYPE_CHECKING:
@@ -53,16 +53,13 @@ class Run:
     def result(self) -> dict[str, Any] | None:
         """The measured figures, units in their names, None for what cannot be or contradicts others; None until the training program
         has written them."""
-        from hpc_llm.planning.experiment import flat_plan
-        from hpc_llm.records.agreement import agreeing
-        from hpc_llm.records.possible import possible
-        from hpc_llm.runs.progress import loss_of_the_end
+        from hpc_llm.runs.reading import read_records
 
-        record, plan = read_json(self.paths.result), (read_json(self.paths.experiment) or {}).get("plan")
-        if record is None:
+        try:
+            found = read_records(self.paths).result
+        except OSError:  # the folder is gone
             return None
-        planned = possible(flat_plan(plan)) if isinstance(plan, dict) else {}
-        return agreeing(planned, possible(record), loss_of_the_end(self.paths.steps, planned))[0]
+        return None if found is None else dict(found.values)
 
     def status(self) -> RunStatus:
         """What became of it so far."""

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from hpc_llm.records import metrics
 from hpc_llm.records.possible import bounded, figure_of
-from hpc_llm.records.relations import LOGGED_LOSS, OF_A_RESULT, broken
+from hpc_llm.records.relations import LOGGED, LOGGED_TIMES, OF_A_RESULT, broken
 
 TOLERANCE = 1e-3
 """Share by which a figure may differ from what it follows from: rounded by hand, as tables have it."""
@@ -30,6 +30,8 @@ _SIZES = (
     "world_size", "tensor_parallel", "data_parallel", "micro_batch_size", "gradient_accumulation_steps", "global_batch_size",
     "sequence_length", "warmup_steps",
 )  # fmt: skip
+_KINDS = ("precision", "weights")
+_DEVICE_PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes")
 _LOSSES = ("loss_first", "loss_last", "eval_loss", "perplexity", "best_eval_loss")
 _CHANCE = 7.0
 """Twelve standard deviations of the loss of one token of the made-up data, whose mean over few tokens may be below its floor."""
@@ -39,6 +41,18 @@ _TOLD = 2
 
 Contradiction = tuple[str, tuple[str, ...]]
 """A sentence, and the names of the figures that count as missing for it."""
+
+
+def done_before(result: Mapping[str, Any]) -> int | None:
+    """Steps of the training before those of a result; None where it does not say from which it went on."""
+    resumed = result.get("resumed")
+    return _count(resumed, "step") if isinstance(resumed, Mapping) else None if resumed else 0
+
+
+def warm_up_of(plan: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
+    """Steps of the warm-up; None where neither says it."""
+    warm = _count(result, "warmup_steps")
+    return _count(plan, "warmup_steps") if warm is None else warm
 
 
 def trains(plan: Mapping[str, Any]) -> bool:
@@ -61,6 +75,7 @@ def contradictions(plan: Mapping[str, Any], result: Mapping[str, Any]) -> list[C
         *_of_rates(plan, result),
         *_of_losses(plan, result),
         *_of_relations(plan, result),
+        *_of_logged(plan, result),
     ]
 
 
@@ -68,21 +83,33 @@ def _of_relations(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterato
     mean, batch = figure_of(result, "step_time_s_mean"), _count(result, "global_batch_size")
     # What went on from a checkpoint counts what was done before, perhaps otherwise.
     is_whole = not result.get("resumed")
+    hardware, length = result.get("hardware"), _count(result, "sequence_length") or _count(plan, "sequence_length")
+    logged, peak = f"{LOGGED}trained_tokens", f"{LOGGED}peak_allocated_bytes"
     has_loss = is_whole and result.get("eval_loss") is not None
     beside = {
         "planned_steps": _count(plan, "steps") if is_whole else None,
         "planned_tokens": tokens_of_a_step(plan),
         "sample_s": mean / batch if mean and batch else None,
+        # Other nodes may have more memory than that of rank 0.
+        "node_bytes": hardware.get("host_memory_bytes")
+        if isinstance(hardware, Mapping) and plan.get("nodes") in (None, 1)
+        else None,
+        "most_flops": 6 + 0.75 * length if length else None,
+        logged: result.get(logged) if is_whole else None,
+        # No byte at all is said where nobody counted.
+        peak: result.get(peak) if result.get("peak_allocated_bytes") else None,
+        "trained_tokens_of_all": None if is_whole else result.get("trained_tokens"),
+        f"{LOGGED}trained_tokens_of_all": result.get(logged),
         "evaluations_of_loss": result.get("evaluations") if has_loss else None,
     }
     return broken({**result, **beside}, OF_A_RESULT)
 
 
 def agreeing(
-    plan: Mapping[str, Any], result: Mapping[str, Any], logged_loss: float | None = None
+    plan: Mapping[str, Any], result: Mapping[str, Any], beside: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], str | None]:
-    """The result without the figures that contradict one another, the plan or the last loss that its steps have, and what contradicts what."""
-    found = contradictions(plan, {**result, LOGGED_LOSS: logged_loss})
+    """The result without the figures that contradict one another, the plan or what other records say `beside`, and what contradicts what."""
+    found = contradictions(plan, {**result, **(beside or {})})
     if not found:
         return dict(result), None
     missing = {name: None for _, names in found for name in names if name in result}
@@ -181,6 +208,10 @@ def _of_sizes(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Co
             is_ranks = name == "world_size"
             why = f"{ran} ranks ran, {planned} were planned" if is_ranks else f"{name} is {ran}, planned were {planned}"
             yield why, (*RATES, name)
+    for name in _KINDS:
+        ran, planned = result.get(name), plan.get(name)
+        if isinstance(ran, str) and isinstance(planned, str) and ran != planned:
+            yield f"{name} is {bounded(name, ran)}, planned was {bounded(name, planned)}", (*RATES, name)
     batch, right = _count(result, "global_batch_size"), batch_of(result)
     if batch is not None and right is not None and batch != right:
         yield f"global_batch_size is {batch}, and follows from ranks, micro batch and accumulation as {right}", RATES
@@ -188,6 +219,8 @@ def _of_sizes(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Co
 
 def _of_gpu(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
     gpu, hardware, expected = result.get("gpu"), result.get("hardware"), plan.get("expected_gpu")
+    if plan.get("gpus_per_node") == 0 and any(figure_of(result, name) for name in _DEVICE_PEAKS):
+        yield "it has peaks of a GPU's memory, and the plan is one without GPUs", _DEVICE_PEAKS
     if not isinstance(gpu, str):
         return
     beside = hardware.get("gpu", gpu) if isinstance(hardware, Mapping) else gpu
@@ -209,6 +242,34 @@ def _of_steps(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Co
     is_whole = result.get("outcome") in (None, "COMPLETED")
     if is_whole and has_rate and measured is not None and 0 < measured < metrics.MIN_MEASURED_STEPS:
         yield f"{measured:g} steps were measured, at least {metrics.MIN_MEASURED_STEPS} are needed", RATES
+    yield from _of_all_steps(plan, result)
+
+
+def _of_all_steps(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """Whether a run that completed made all planned steps: one of ours ends no training early. Another task may."""
+    if plan.get("task") not in _CROSS_ENTROPY or result.get("outcome") != "COMPLETED":
+        return
+    measured, planned, done = _count(result, "measured_steps"), _count(plan, "steps"), done_before(result)
+    warm, logged = warm_up_of(plan, result), _count(result, f"{LOGGED}steps")
+    if planned is None or done is None or measured is None:
+        return
+    # What was begun again may have had too few steps left to measure.
+    expected = planned - done - warm if warm is not None else None
+    if expected is not None and measured < expected and not (measured == 0 and done):
+        yield f"{measured} steps were measured, and {expected} of the {planned} that were planned", RATES
+    elif logged is not None and logged < planned:
+        yield f"it completed, and its steps.jsonl ends at step {logged} of {planned}", RATES
+
+
+def _of_logged(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """The time of each measured step, and that in its line of steps.jsonl."""
+    given, logged = result.get("step_times_s"), result.get(LOGGED_TIMES)
+    if not isinstance(given, list) or not isinstance(logged, Mapping) or len(given) != result.get("measured_steps"):
+        return
+    for place, seconds in logged.items():
+        if place < len(given) and _is_time(given[place]) and not agrees(given[place], seconds):
+            yield f"step_times_s has {given[place]:g} s of a step, and steps.jsonl {seconds:g} s", RATES
+            return
 
 
 def _of_losses(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:

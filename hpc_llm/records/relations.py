@@ -15,8 +15,12 @@ from hpc_llm.immutable import dataclass
 Figures = Mapping[str, Any]
 Amount = Callable[[Figures], "float | None"]
 
-LOGGED_LOSS = "logged_loss_last"
-"""The loss of a run's last step, by the file of its steps."""
+LOGGED = "logged_"
+"""Before the name of a figure: the same by the file of a run's steps, where that holds the steps that it is of."""
+LOGGED_TIMES = f"{LOGGED}step_times_s"
+"""Seconds of measured steps by their place among all of them."""
+JOB_S = "job_s"
+"""How long the script of the job took, by the record of its end."""
 PEAK = "known_peak_tflops"
 """Of the GPU that a program means its utilisation of: what is known of it, dense, in TFLOP/s."""
 LEAST_STEP_S = 5e-5
@@ -31,6 +35,9 @@ _OF_STEPS = (
     "step_time_s_mean", "step_time_s_p50", "step_time_s_p90", "step_times_s", "tokens_per_second", "tokens_per_second_per_gpu",
     "model_tflops_per_gpu", "mfu", "epoch_time_s", "measured_window_s",
 )  # fmt: skip
+
+
+_OF_SIZE = ("num_parameters", "trainable_parameters", "flops_per_token", "model_tflops_per_gpu", "mfu")
 
 
 def amount(*names: str, times: float = 1.0, plus: float = 0.0) -> Amount:
@@ -93,6 +100,15 @@ _NO_SHORTER_STEP = Relation(
     "seconds of the least step, and step_time_s_mean", amount(times=LEAST_STEP_S), "<=", amount("step_time_s_mean"), _OF_STEPS, slack=amount(times=0.0)
 )  # fmt: skip
 
+
+def _logged(name: str, empty: tuple[str, ...], share: float = 1e-3, slack: float = 1e-9, sign: str = "=") -> Relation:
+    """A figure, and the same by steps.jsonl: one of the two may be rounded, as tables have it."""
+    said, left, right = f"{name}, and that of steps.jsonl", amount(name), amount(f"{LOGGED}{name}")
+    if sign == ">=":
+        said, left, right, sign = f"{name.removesuffix('_of_all')} by steps.jsonl, and in the result", right, left, "<="
+    return Relation(said, left, sign, right, empty, share=share, slack=amount(times=slack))
+
+
 RELATIONS = (
     _served("requests_per_second", amount("answered_requests"), "requests/s by the duration, and requests"),
     _served("input_tokens_per_second", amount("served_prompt_tokens"), "input tokens/s by the duration, and input tokens"),
@@ -128,10 +144,21 @@ OF_A_RESULT = (
         "seconds of steps, and of the run", amount("step_time_s_mean", "measured_steps"), "<=", amount("elapsed_s"), _OF_STEPS, slack=amount(times=1.0)
     ),
     Relation("perplexity, and the exponential of eval_loss", amount("perplexity"), "=", _perplexity, ("perplexity", "eval_loss")),
+    *(_logged(name, ("loss_first", "loss_last"), share=1e-4, slack=6e-4) for name in ("loss_last", "loss_first")),
+    *(_logged(name, _OF_STEPS) for name in ("step_time_s_mean", "step_time_s_p50", "step_time_s_p90", "tokens_per_second")),
+    _logged("trained_tokens", ("trained_tokens",), share=0.0),
+    _logged("trained_tokens_of_all", ("trained_tokens",), share=0.0, sign=">="),
+    _logged("peak_allocated_bytes", ("peak_allocated_bytes",), sign=">="),
+    Relation("seconds of the run, and of its job", amount("elapsed_s"), "<=", amount(JOB_S), ("elapsed_s",), share=0.01, slack=amount(times=5.0)),
+    Relation("peak_host_bytes, and the memory of the node", amount("peak_host_bytes"), "<=", amount("node_bytes"), ("peak_host_bytes",)),
     Relation(
-        "loss_last, and the loss of the last step in steps.jsonl", amount("loss_last"), "=", amount(LOGGED_LOSS), ("loss_first", "loss_last"),
-        share=1e-4, slack=amount(times=6e-4),  # one of the two may be rounded, as tables have it
+        "peak_allocated_bytes, and peak_reserved_bytes", amount("peak_allocated_bytes"), "<=", amount("peak_reserved_bytes"),
+        ("peak_allocated_bytes", "peak_reserved_bytes"),
     ),
+    # Weights in products cost 4 FLOPs and more, and an embedding has no tenfold of them; nor can they cost more than 6, and what attention
+    # costs grows with the width of its layers, of which each has two matrices that are eight times as large and more.
+    Relation("a tenth of num_parameters, and flops_per_token", amount("num_parameters", times=0.1), "<=", amount("flops_per_token"), _OF_SIZE),
+    Relation("flops_per_token, and the most of num_parameters", amount("flops_per_token"), "<=", amount("num_parameters", "most_flops"), _OF_SIZE),
     Relation(
         "trainable and all parameters", amount("trainable_parameters"), "<=", amount("num_parameters"), ("num_parameters", "trainable_parameters"), share=0.0
     ),

@@ -153,30 +153,16 @@ class Progress:
 def read_progress(steps: Path, rate: bool = True, plan: Mapping[str, Any] | None = None) -> Progress:
     """Progress by the lines of `steps`; a line still being written is left out. Without `rate` only the step."""
     if not rate:
-        last = next(filter(None, map(json_object, reversed(_last_lines(steps)))), None)
+        last = next(filter(None, map(json_object, reversed(last_lines(steps)))), None)
         return Progress(Fields(last or {}).whole("step", least=0))
     found = read_steps(steps, plan) if _size(steps) <= _SEEN_BYTES else _read_end(steps, plan or {})
     return Progress(found.last, found.tokens_per_second, found.told)
 
 
-def loss_of_the_end(path: Path, plan: Mapping[str, Any]) -> float | None:
-    """The last loss of a file whose last line is whole and of the last planned step; of no other it is known which one was last.
-
-    A file that ends earlier lacks lines, or was written by a program that tells of each n-th step.
-    """
-    lines = _last_lines(path)
-    if len(lines) < 2 or lines[-1]:
-        return None
-    rows = [row for row in map(json_object, reversed(lines[1:-1] or lines[:1])) if row is not None]
-    if not rows or rows[0].get("step") != plan.get("steps"):
-        return None
-    return next((loss for row in rows if (loss := figure_of(row, "loss")) is not None), None)
-
-
 def _read_end(path: Path, plan: Mapping[str, Any]) -> Steps:
     """The last steps of a long file, which are none of the warm-up."""
     steps = Steps({key: value for key, value in plan.items() if key != "warmup_steps"})
-    for line in _last_lines(path, _SEEN_BYTES)[1:]:
+    for line in last_lines(path, _SEEN_BYTES)[1:]:
         row = json_object(line)
         if row is not None and is_possible("step", row.get("step")):
             steps = Steps(steps.plan) if steps.is_replaced_by(row) else steps
@@ -220,7 +206,8 @@ def _tokens_of(row: Mapping[str, Any]) -> float | None:
     return rate * seconds if rate and seconds else None
 
 
-def _last_lines(path: Path, size: int = _LAST_LINES_BYTES) -> list[bytes]:
+def last_lines(path: Path, size: int = _LAST_LINES_BYTES) -> list[bytes]:
+    """The end of a file by lines, of which the first may be cut, and the last is empty where a newline ends the file."""
     try:
         file = open_regular(path)
         if file is None:

@@ -14,9 +14,10 @@ from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.records.agreement import agreeing
 from hpc_llm.records.files import NOT_THEIRS, load_json, load_json_lines, reason_of, why_not_followed
 from hpc_llm.records.possible import possible
+from hpc_llm.records.relations import JOB_S
 from hpc_llm.records.run import HALF_EXIT, Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
-from hpc_llm.runs.progress import loss_of_the_end
+from hpc_llm.runs.logged import logged_figures
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, StartRecord
 from hpc_llm.schedulers.identity import Identity, identity_of
 from hpc_llm.schedulers.job_record import JobRecord
@@ -33,6 +34,8 @@ _NAMES = {
 _STDOUT, _STDERR, _STEPS, _TRIES, _CANCELLED = (
     os.fspath(path) for path in (_AT.stdout, _AT.stderr, _AT.steps, _AT.tries, _AT.cancelled)
 )
+_SET_BACK_S = 3600.0
+"""By no more than that a clock is set back while a job runs."""
 _WHOLE, _MESSAGE, _TRACEBACK = 16, 1 << 10, 1 << 12
 """So many errors are kept whole, the earliest, and so many letters of each other one: a job may have thousands of ranks."""
 
@@ -65,13 +68,14 @@ class _Reader:
             self._damaged(_NAMES["experiment"], "its plan is no object")
         flat = possible(flat_plan(plan)) if isinstance(plan, dict) else {}
         identity = self._identity()
+        left = self._exit(experiment.get("run_id"))
         return Records(
             run=self.run,
             experiment=experiment,
             plan=flat,
             identity=identity,
-            exit=self._typed("exit", _exit_record),
-            result=self._typed("result", partial(_result, flat, self._logged_loss)),
+            exit=left,
+            result=self._typed("result", partial(_result, flat, partial(self._beside, flat, left))),
             failures=self._failures(),
             starts=self._starts(),
             kept=self._kept(identity),
@@ -86,8 +90,25 @@ class _Reader:
             damages=tuple(self.damages),
         )
 
-    def _logged_loss(self, plan: Mapping[str, Any]) -> float | None:
-        return loss_of_the_end(self.run.steps, plan) if _STEPS in self.names else None
+    def _exit(self, run_id: object) -> ExitRecord | None:
+        """What the script wrote at its end; None where that is the end of another run, or before its own beginning."""
+        left = self._typed("exit", _exit_record)
+        named = (self._load("exit") or {}).get("run_id") if left else None
+        if isinstance(named, str) and isinstance(run_id, str) and named != run_id:
+            self._damaged(_NAMES["exit"], "it is of another run, and says nothing of this one")
+            return None
+        if left is None or left.started_at is None or left.ended_at is None or left.ended_at >= left.started_at:
+            return left
+        if left.started_at - left.ended_at > _SET_BACK_S:
+            self._damaged(_NAMES["exit"], "it ends long before it begins, and says nothing of this run")
+            return None
+        self._damaged(_NAMES["exit"], "it ends before it begins: a clock was set back, or it was changed")
+        return replace(left, started_at=None, ended_at=None)
+
+    def _beside(self, plan: Mapping[str, Any], left: ExitRecord | None, result: Mapping[str, Any]) -> dict[str, Any]:
+        """What other records say of the figures of a result."""
+        logged = logged_figures(self.run.steps, plan, result) if _STEPS in self.names else {}
+        return {**logged, JOB_S: left.elapsed_s if left else None}
 
     def _is_to_be_read(self, entry: os.DirEntry[str]) -> bool:
         """Whether it is no link that may not be followed; whose a file is that it leads to is seen as that is opened."""
@@ -247,13 +268,14 @@ def _exit_record(values: Fields, _: Mapping[str, Any]) -> ExitRecord:
 
 def _result(
     plan: Mapping[str, Any],
-    logged_loss: Callable[[Mapping[str, Any]], float | None],
+    beside: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     values: Fields,
     record: Mapping[str, Any],
 ) -> Result:
     named = record.get("outcome")
     values.look_at_figures()
-    agreed, contradiction = agreeing(plan, possible(record), logged_loss(plan))
+    figures = possible(record)
+    agreed, contradiction = agreeing(plan, figures, beside(figures))
     return Result(
         outcome=outcome_of(values.text("outcome")) if named is None or isinstance(named, str) else Outcome.UNKNOWN,
         reason=values.text("outcome_reason"),

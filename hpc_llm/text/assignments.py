@@ -95,15 +95,33 @@ def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
     """Where the secrets stand that a text gives to names."""
     if NAMED.search(text) is None:
         return
-    hidden = 0
+    hidden, line = 0, _Line(text)
     for found in _NAME.finditer(text):
         if found.end() <= hidden:
             continue
         for name in _names(text, found):
-            assigned = _assigned(text, name, found.end())
+            assigned = _assigned(text, name, found.end(), line)
             if assigned is not None and (one := _secret(assigned)) is not None:
                 hidden = _end(text, one)
                 yield one.start, hidden
+
+
+class _Line:
+    """The line of one place of a text behind another: nothing is looked at twice, however long a line is."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._seen, self._begin = text, 0, 0
+        self._is_row: bool | None = None
+
+    def is_row(self, place: int) -> bool:
+        """Whether it is of a table."""
+        newline = self._text.rfind("\n", self._seen, place)
+        self._seen = max(place, self._seen)
+        if newline >= 0:
+            self._begin, self._is_row = newline + 1, None
+        if self._is_row is None:
+            self._is_row = _ROW.match(self._text, self._begin) is not None
+        return self._is_row
 
 
 def _names(text: str, found: re.Match[str]) -> list[str]:
@@ -129,7 +147,7 @@ def _end(text: str, one: Assigned) -> int:
     return more.end() if more else end
 
 
-def _assigned(text: str, name: str, end: int) -> Assigned | None:
+def _assigned(text: str, name: str, end: int, line: _Line) -> Assigned | None:
     """What stands behind a name and a sign."""
     sign = _SIGN.match(text, end)
     if sign is None:
@@ -146,10 +164,9 @@ def _assigned(text: str, name: str, end: int) -> Assigned | None:
     if quote is None and how == "tight" and name.isupper() and before[-1:] in ("'", '"') and not sign["closed"]:
         value = _quoted(text, start, before[-1])
     else:
-        value = _quoted(text, start, quote) if quote else bare(text, start)
-        if not quote and (how in ("loose", "table") or _ROW.match(text, text.rfind("\n", 0, begin) + 1)):
-            value = value.partition("|")[0]
-        elif not quote and how != "pair" and (kind_of(name) == "password" or is_of_connection(name)):
+        is_cell = not quote and (how in ("loose", "table") or line.is_row(begin))
+        value = _quoted(text, start, quote) if quote else bare(text, start, is_cell)
+        if not quote and not is_cell and how != "pair" and (kind_of(name) == "password" or is_of_connection(name)):
             longer = bare_password(text, start, begin, is_in_tag=sign["tag"] is not None)
     told = len(longer) or len(value)
     if not told or (sign["tag"] == ">" and text[start + told : start + told + 2] != "</"):

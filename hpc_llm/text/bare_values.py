@@ -10,10 +10,10 @@ import re
 from hpc_llm.text.late_pattern import late_pattern
 
 _BARE = late_pattern(
-    r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
+    r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]{1,500}|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
     r"""|(?<=[^\s|=:])\|(?=[^\s|"'`<>&;,)\]}])(?![A-Za-z_][\w.-]{1,40}[=:])){0,500}"""
 )
-"""A comma, or a `|` without blanks, goes on where no further name with a value of its own follows."""
+"""A comma, or a `|` without blanks, goes on where no further name with a value of its own follows. It is matched by `_bare_end`."""
 _PAIR = r"(?:[A-Za-z_][\w.:-]{0,60}|(?:[A-Z][A-Za-z]{0,20}\ ){1,3}[A-Z][A-Za-z]{0,20})\ ?(?:=(?=[^\s=])|%3[Dd])"
 """The next pair of a query or of a connection string, whose names may have blanks: `Data Source=`."""
 _FILE = r"""(?:&[0-9-](?![\w.])|(?:/(?:dev|tmp|home|scratch|work|projects?|data|var|mnt|u)/|~/|\.{1,2}/)[\w./$\{}%+-]{1,200}|\$\{?[A-Z_]{1,40}\}?"""
@@ -33,12 +33,20 @@ _QUOTES = {'"': r"\"", "'": r"'", "`": r"`", "%22": "%22", "%27": "%27"}
 _OPENERS = {quote: late_pattern(rf"(?<![\w\\]){mark}|(?<!\\){mark}(?!\w)") for quote, mark in _QUOTES.items()}
 """Quotes but for the apostrophe within a word."""
 _LONGEST, _LINE = 500, 300
+_SEEN = _LONGEST + 100
+"""So far a look goes, which is farther than a value and what decides on its last mark."""
 
 
-def bare(text: str, start: int) -> str:
-    """A value without quotes that begins at `start`."""
-    found = _BARE.match(text, start)
-    return _closed(found[0].rstrip(":")) if found else ""
+def bare(text: str, start: int, is_cell: bool = False) -> str:
+    """A value without quotes that begins at `start`; that of a cell ends at a `|`."""
+    bar = text.find("|", start, start + _LONGEST) if is_cell else -1
+    return _closed(text[start : _bare_end(text, start, bar)].rstrip(":"))
+
+
+def _bare_end(text: str, start: int, most: int = -1) -> int:
+    """Where the letters and marks end that all values may have: runs of letters are passed over at once, as a text may be full of names."""
+    found = _BARE.match(text, start, start + _SEEN if most < 0 else most)
+    return min(found.end(), start + _LONGEST) if found else start
 
 
 def bare_password(text: str, start: int, begin: int, *, is_in_tag: bool = False) -> str:
@@ -49,22 +57,18 @@ def bare_password(text: str, start: int, begin: int, *, is_in_tag: bool = False)
     """
     if braced := _BRACED.match(text, start):
         return braced[0]
-    found = _BARE.match(text, start)
-    end = found.end() if found else start
-    value = bare(text, start)
-    if found is None or len(value) < len(
-        found[0].rstrip(":")
-    ):  # behind the bracket that closes a call stands no password
+    end = _bare_end(text, start)
+    first = text[start:end]
+    value = _closed(first.rstrip(":"))
+    if len(value) < len(first.rstrip(":")):  # behind the bracket that closes a call stands no password
         return value
-    opened = {quote for quote in _QUOTES if _is_open(quote, text, begin)}
     while end - start < _LONGEST:
         mark = _AMPERSAND.match(text, end) if is_in_tag else _MARK.match(text, end)
-        if mark is None or mark[0] in opened:
+        if mark is None or (mark[0] in _QUOTES and _is_open(mark[0], text, begin)):
             break
-        more = _BARE.match(text, mark.end())
-        end = more.end() if more else mark.end()
+        end = _bare_end(text, mark.end())
     whole = text[start:end]
-    return whole if is_in_tag or whole == found[0] else _closed(_CLOSING.sub("", whole)) or value
+    return whole if is_in_tag or whole == first else _closed(_CLOSING.sub("", whole)) or value
 
 
 _AMPERSAND = late_pattern(r"""[&;"'`>%]""")
@@ -73,7 +77,9 @@ _AMPERSAND = late_pattern(r"""[&;"'`>%]""")
 
 def _is_open(quote: str, text: str, begin: int) -> bool:
     """Whether a quote of that kind was opened on the line before the name, and not closed."""
-    since = max(text.rfind("\n", 0, begin) + 1, begin - _LINE)
+    since = max(text.rfind("\n", max(0, begin - _LINE), begin) + 1, begin - _LINE)
+    if text.find(quote, since, begin) < 0:
+        return False
     return len(_OPENERS[quote].findall(text[since:begin])) % 2 == 1
 
 

@@ -32,7 +32,7 @@ def in_connection_string(text: str, begin: int, end: int) -> bool:
     >>> in_connection_string(text, 10, 18), in_connection_string("lr=1;pwd=word", 5, 13)
     (True, False)
     """
-    before = text[max(text.rfind("\n", 0, begin) + 1, begin - _LINE) : begin].rstrip(" ")
+    before = text[max(text.rfind("\n", max(0, begin - _LINE), begin) + 1, begin - _LINE) : begin].rstrip(" ")
     behind = text[end : end + _LINE].partition("\n")[0].lstrip("\"'} ")
     if before.endswith(";") and _OTHER.search(before):
         return True

@@ -24,6 +24,7 @@ _COOKIE = rf"(?:{_CURL_FLAGS}b\ ?|--cookie[\ =])" + (
     r"""(?:'[^'=\s]{1,60}=(?P<v2s>[^'\n]{3,300})'|"[^"=\s]{1,60}=(?P<v2d>[^"\n]{3,300})"|[^\s'"=;|&$<>]{1,60}=(?P<v2>[^\s'"$<>(|&;`][^\s'"|&;`]{2,199}))"""
 )
 """A file of cookies has no `=` in its name."""
+_PASSWORD_OF_OPENSSL = r"(?:-[a-z]{0,12}pass[a-z]{0,4}|-k|-K)\ pass:" + _VALUE.format("v0")
 
 _TAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"curl", (_LOGIN_OF_CURL, _PASSWORD_OF_HTTP, _COOKIE)),
@@ -43,16 +44,14 @@ _TAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"""-o\ ?["']?(?:[^\s"'|;]{0,200}?,)??user(?:name)?=[^\s"',%$|;]{1,60}%(?P<v1>[^\s"',$<>(|;&`][^\s"',|;&`]{2,199})""",
     )),
     (r"ssh-keygen", (r"-[a-zA-Z]{0,4}[NP]\ ?" + _VALUE.format("v0"),)),
-    (r"openssl", (
-        r"(?:-[a-z]{0,12}pass[a-z]{0,4}|-k|-K)\ pass:" + _VALUE.format("v0"),
-        r"(?<=\ enc\ )(?:[^\n|;]{0,200}?(?<=\ ))??-[kK]\ " + _VALUE.format("v1"),
-    )),
+    (r"openssl\ enc", (_PASSWORD_OF_OPENSSL, r"-[kK]\ " + _VALUE.format("v1"))),
+    (r"openssl(?!\ enc\ )", (_PASSWORD_OF_OPENSSL,)),
     (r"htpasswd", (r"-[a-zA-Z]{0,4}b[a-zA-Z]{0,4}\ [^\s]{1,120}\ [^\s]{1,60}\ " + _VALUE.format("v0"),)),
     (r"xfreerdp3?|wfreerdp", (r"/p:" + _VALUE.format("v0"),)),
     (r"rclone\ obscure", (_VALUE.format("v0"),)),
     (r"sqlplus", (_USER.format("/", "v0"),)),
 )  # fmt: skip
-"""Programs, and by which options they take what."""
+"""Programs, and by which options they take what. `TAKEN` looks a bounded way ahead for these, so none of them looks ahead itself."""
 COMMAND = late_pattern(
     rf"(?<![\w.-])(?:{'|'.join(f'(?P<p{place}>{program})' for place, (program, _) in enumerate(_TAKES))})(?:\.exe)?\ ",
     re.VERBOSE,

@@ -5,7 +5,6 @@ Standard library only.
 
 from __future__ import annotations
 
-import itertools
 import re
 
 from hpc_llm.text.late_pattern import late_pattern
@@ -91,6 +90,8 @@ def is_reference(value: str) -> bool:
     """
     if _REFERENCE.fullmatch(value) or _MASKED.fullmatch(value) or value.startswith(HIDDEN):
         return True
+    if not any(mark in value for mark in "${% "):  # without which nothing stands within it
+        return False
     return len(value) < 500 and _WITHIN.search(value) is not None and len(_WITHIN.sub("", value)) < _LEAST
 
 
@@ -158,15 +159,16 @@ def is_generated(value: str, least: int = 16) -> bool:
     >>> is_generated("0123456789abcdef0123"), is_generated("layers_0_attention_weight_4096"), is_generated("a1b2c3d4", least=8)
     (True, False, True)
     """
+    if _DIGIT.search(value, 0, _LONGEST) is None:  # of most values that is all to be seen
+        return False
     plain = _NO_LETTER.sub("", value[:_LONGEST])
-    if len(plain) < least:
+    if len(plain) < least or plain.isdigit():
         return False
-    kinds = ["0" if c.isdigit() else "A" if c.isupper() else "a" for c in plain]
-    if "0" not in kinds or set(kinds) == {"0"}:
-        return False
-    changes = sum(one != other for one, other in itertools.pairwise(kinds))
+    changes = len(_RUNS.findall(plain)) - 1
     return changes * 4 >= len(plain) or _HEXADECIMAL.fullmatch(plain) is not None
 
 
 _LONGEST = 200
+_DIGIT = late_pattern(r"[0-9]")
+_RUNS = late_pattern(r"[0-9]+|[A-Z]+|[a-z]+")
 _HEXADECIMAL = late_pattern(r"[0-9a-f]{16,}|[0-9A-F]{16,}")

@@ -11,9 +11,10 @@ import re
 from hpc_llm.text.late_pattern import late_pattern
 
 # CSI, OSC and the other strings of a terminal, with either spelling of their introducer; then all other two-byte ones.
+# No string goes over the introducer of another, so that each letter is looked at from one beginning only.
 _SEQUENCE = late_pattern(
     r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
-    r"|(?:\x1b[\]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)"
+    r"|(?:\x1b[\]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x9c-\x9f\x90\x98\n]{0,4096}(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]{0,8}[0-~]"
 )
 # Controls but newline and tab; soft hyphen; zero-width, directional and line-separating characters; tags; lone surrogates.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hpc_llm.records import metrics
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
 
@@ -218,8 +219,10 @@ def _steps(made: Made) -> list[dict[str, Any]]:
     tokens = made.world_size * made.micro_batch_size * made.accumulation * made.sequence_length
     rate = (made.rate_per_gpu or 100.0) * made.world_size
     found = []
-    for step in range(1, made.steps + 1):
-        time_s = tokens / rate * chance.gauss(1, 0.02) * (3 if step == 1 else 1)
+    parts = [chance.gauss(1, 0.02) for _ in range(made.steps)]
+    mean = metrics.mean(parts[made.warmup :]) or 1.0  # of the measured ones, which is that of the result
+    for step, part in enumerate(parts, start=1):
+        time_s = tokens / rate * part / mean * (3 if step == 1 else 1)
         slower = {"q": 1.5, "qlora": 1.25}.get(made.method, 1.0)
         loss: float | None = 7.0 + (made.loss - 7.0) * math.exp(-step / 14 / slower) + chance.gauss(0, 0.04)
         if made.reason and "finite" in made.reason and step >= 12:
@@ -239,11 +242,13 @@ def _result(made: Made, steps: list[dict[str, Any]]) -> dict[str, Any]:
     tokens = made.world_size * made.micro_batch_size * made.accumulation * made.sequence_length
     mean = tokens / total if total else None
     losses = [s["loss"] for s in steps]
+    times = [s["step_time_s"] for s in steps[made.warmup :]]
     failed = made.outcome not in ("COMPLETED", "INVALID")
     return {
         "schema": 1, "gpu": made.gpu, "num_parameters": 6_738_415_616, "world_size": made.world_size,
         "warmup_steps": made.warmup, "measured_steps": max(made.steps - made.warmup, 0),
-        "step_time_s_mean": mean, "step_time_s_p50": mean and mean * 0.995, "step_time_s_p90": mean and mean * 1.04,
+        "step_time_s_mean": mean, "step_time_s_p50": mean and metrics.percentile(times, 50),
+        "step_time_s_p90": mean and metrics.percentile(times, 90),
         "tokens_per_second": total, "tokens_per_second_per_gpu": rate, "mfu": made.mfu,
         "peak_allocated_bytes": made.peak_bytes, "peak_reserved_bytes": made.peak_bytes and int(made.peak_bytes * 1.1),
         "peak_device_bytes": made.peak_bytes and int(made.peak_bytes * 1.1) + GIB // 2, "peak_host_bytes": 60 * GIB,

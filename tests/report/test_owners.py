@@ -43,7 +43,7 @@ def forged(run: Path, change: Callable[[dict[str, object]], None] = lambda job: 
     """A stranger's copy whose name sorts first, with other figures and whatever else they say of themselves."""
     copy = run.parent / f"000-{run.name}"
     shutil.copytree(run, copy)
-    for name, wrong in (("result.json", {"loss_first": 0.5}), ("experiment.json", {"run_id": copy.name})):
+    for name, wrong in (("result.json", {"peak_host_bytes": 1}), ("experiment.json", {"run_id": copy.name})):
         write_json(copy / name, {**json.loads((copy / name).read_text()), **wrong})
     job = json.loads((copy / "job.json").read_text())
     change(job)

@@ -249,7 +249,11 @@ HONEST: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_runs_are_left_as_they_are(name: str, tmp_path: Path) -> None:
     plan, result = HONEST[name]
-    steps = steps_of(plan)
+    steps = steps_of(plan, result["step_times_s"] or TIMES, (result.get("resumed") or {"step": 0})["step"])[
+        : plan["steps"]
+    ]
+    steps = [step for step in steps if step["step"] <= plan["steps"]]
+    result = {**result, "loss_first": steps[0]["loss"]}
     steps[-1]["loss"] = result["loss_last"]
     [row], [state] = parse(made := written(tmp_path / "r1", result, steps, plan)), status(made)
     assert (row.outcome, row.outcome_reason, state.reason) == ("COMPLETED", None, None)
@@ -304,8 +308,100 @@ def test_a_last_loss_that_no_step_had_is_no_figure(tmp_path: Path) -> None:
     made = written(tmp_path / "r1", result_of(PLAN, loss_last=4.9), steps_of(PLAN))
     [row], [state] = parse(made), status(made)
     assert (row.outcome, row.loss_last, row.loss_first, Run(made).result["loss_last"]) == ("INVALID", None, None, None)
-    assert "loss_last, and the loss of the last step in steps.jsonl: 4.9 and 5.1" in (row.invalid_reason or "")
+    assert "loss_last, and that of steps.jsonl: 4.9 and 5.1" in (row.invalid_reason or "")
     assert state.outcome == "INVALID" and row.tokens_per_second is not None
+
+
+def scaled(by: float) -> dict[str, Any]:
+    """Rates that agree with one another, and with no line."""
+    made = result_of(PLAN, [by * seconds for seconds in TIMES])
+    return {name: made[name] for name in made if name in RATES}
+
+
+PEAK, GIB = "peak_allocated_bytes", 1 << 30
+BESIDE_STEPS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
+    "all times": (scaled(0.1), {}, "step_time_s_mean, and that of steps.jsonl", "tokens_per_second"),
+    "times that changed places": (
+        {"step_times_s": TIMES[::-1]},
+        {},
+        "step_times_s has 0.007 s of a step, and steps.jsonl 0.008",
+        "tokens_per_second",
+    ),
+    "the first loss": ({"loss_first": 9.9}, {}, "loss_first, and that of steps.jsonl: 9.9 and 6.2", "loss_first"),
+    "tokens": ({"trained_tokens": 5}, {"trained_tokens": 62}, "trained_tokens, and that of steps.jsonl: 5 and 744", "trained_tokens"),
+    "tokens of a part": ({"trained_tokens": 5, "resumed": {"step": 0}}, {"trained_tokens": 62}, "trained_tokens by steps.jsonl", "trained_tokens"),
+    "memory": ({PEAK: 10 * GIB}, {PEAK: 60 * GIB}, "peak_allocated_bytes by steps.jsonl", PEAK),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE_STEPS)
+def test_a_figure_that_the_lines_contradict_is_none(name: str, tmp_path: Path) -> None:
+    result, lines, why, empty = BESIDE_STEPS[name]
+    plan = {**PLAN, "gpus_per_node": 1}
+    made = written(tmp_path / "r1", result_of(PLAN, **result), [{**step, **lines} for step in steps_of(PLAN)], plan)
+    [row], [state], found = parse(made), status(made), Run(made).result
+    assert (row.outcome, state.outcome) == ("INVALID", "INVALID") and found is not None
+    assert why in (row.invalid_reason or "") and row.invalid_reason == state.reason
+    assert getattr(row, empty) is found[empty] is None
+
+
+def test_a_run_that_ended_before_its_plan_did_not_complete(tmp_path: Path) -> None:
+    longer = changed_plan(steps=600)
+    [row], [state] = parse(made := written(tmp_path / "r1", result_of(PLAN), steps_of(PLAN), longer)), status(made)
+    assert (row.outcome, state.outcome, row.tokens_per_second) == ("INVALID", "INVALID", None)
+    assert "7 steps were measured, and 595 of the 600 that were planned" in (row.invalid_reason or "")
+    [row] = parse(written(tmp_path / "r2", result_of(PLAN), steps_of(PLAN)[:3]))
+    assert "it completed, and its steps.jsonl ends at step 3 of 12" in (row.invalid_reason or "")
+    [row] = parse(written(tmp_path / "r3", result_of(PLAN), steps_of(PLAN), {**longer, "task": "theirs"}))
+    assert row.outcome == "COMPLETED"  # a task of others may end early
+
+
+def test_an_attempt_that_goes_on_behind_another_one_is_not_held_to_its_result(tmp_path: Path) -> None:
+    later = [{**step, "time": step["time"] + 900, "step_time_s": 0.5} for step in steps_of(PLAN)[:9]]
+    [row] = parse(written(tmp_path / "r1", result_of(PLAN), [*steps_of(PLAN), *later]))
+    assert (row.outcome, row.outcome_reason) == ("COMPLETED", None)
+
+
+TOGETHER: dict[str, tuple[dict[str, Any], str, str]] = {
+    "more memory than the node has": (
+        {"peak_host_bytes": 500 * GIB, "hardware": {"gpu": None, "host_memory_bytes": 25 * GIB}},
+        "peak_host_bytes, and the memory of the node",
+        "peak_host_bytes",
+    ),
+    "more than is reserved": ({PEAK: 50 * GIB, "peak_reserved_bytes": GIB}, "peak_allocated_bytes, and peak_reserved", PEAK),
+    "memory of no GPU": ({PEAK: GIB, "peak_reserved_bytes": GIB}, "peaks of a GPU's memory, and the plan is one without", PEAK),
+    "parameters without products": ({"num_parameters": 7 * 10**9}, "a tenth of num_parameters", "num_parameters"),
+    "products without parameters": ({"num_parameters": 700}, "flops_per_token, and the most", "num_parameters"),
+    "another precision": ({"precision": "bf16"}, "precision is bf16, planned was fp32", "tokens_per_second"),
+    "longer than its job": ({"elapsed_s": 3600.0}, "seconds of the run, and of its job: 3600 and 20", "elapsed_s"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_figures_that_cannot_be_together(name: str, tmp_path: Path) -> None:
+    result, why, empty = TOGETHER[name]
+    made = written(tmp_path / "r1", result_of(PLAN, **result), steps_of(PLAN))
+    ended(made, started_at=1.79e9, ended_at=1.79e9 + 20)
+    [row], [state], found = parse(made), status(made), Run(made).result
+    assert (row.outcome, state.outcome) == ("INVALID", "INVALID") and found is not None
+    assert why in (row.invalid_reason or "") and found[empty] is None
+
+
+def ended(made: Path, **more: Any) -> None:
+    record = {"schema": 1, "run_id": made.name, "exit_code": 0, "stage": "done", **more}
+    (made / "exit.json").write_text(json.dumps(record))
+
+
+def test_the_end_of_another_run_is_none_of_this_one(tmp_path: Path) -> None:
+    made = written(tmp_path / "r1", None, [])
+    for more in ({"run_id": "other"}, {"started_at": 1.79e9, "ended_at": 1.79e9 - 7200}):
+        ended(made, exit_code=7, **more)
+        [state] = status(made)
+        assert (state.outcome, state.exit_code, state.elapsed_s) == (None, None, None)  # it may be on its way yet
+    # of a clock that was set back the times alone are wrong
+    ended(made, exit_code=7, started_at=1.79e9, ended_at=1.79e9 - 100)
+    [state] = status(made)
+    assert (state.outcome, state.exit_code, state.elapsed_s) == ("FAILED", 7, None)
 
 
 def test_a_last_loss_of_another_step_of_the_run_is_no_figure(tmp_path: Path) -> None:
@@ -324,7 +420,7 @@ def _without_last_loss(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 COMPARED_TO_NONE: dict[str, tuple[Lines, float]] = {
     "rounded as a table has it": (lambda steps: steps, 5.1004),
     "each third step": (lambda steps: steps[::3], 5.1),
-    "the last lines were lost": (lambda steps: steps[:-2], 5.1),
+    "one line alone is left": (lambda steps: steps[:1], 5.1),
     "no file": (lambda steps: [], 5.1),
     "the last step predicts no token": (_without_last_loss, 5.2),
     "an attempt before it, in the same file": (lambda steps: [*steps[:9], *steps], 5.1),

@@ -1,0 +1,86 @@
+"""What the lines of a steps.jsonl say of the figures that its run's result holds, too.
+
+Only where both are surely of the same steps: those of the last attempt in a file whose last line is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpc_llm.records import metrics
+from hpc_llm.records.agreement import done_before, tokens_of_a_step, warm_up_of
+from hpc_llm.records.files import json_object
+from hpc_llm.records.possible import figure_of, is_possible
+from hpc_llm.records.relations import LOGGED, LOGGED_TIMES
+from hpc_llm.runs.progress import last_lines
+
+_READ_BYTES = 2 << 20
+"""About 7000 steps: of longer files the end."""
+
+
+def logged_figures(path: Path, plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures by their names in `relations`, with those of the result that they can be held to.
+
+    An attempt that has not come to the last planned step, behind another one in the same file, may not be the one of the result.
+    """
+    rows, has_more = _last_attempt(path)
+    planned = plan.get("steps")
+    is_ended = bool(rows) and rows[-1]["step"] == planned
+    if not rows or (has_more and not is_ended):
+        return {}
+    done, warm = done_before(result), warm_up_of(plan, result)
+    is_unbroken = rows[-1]["step"] - rows[0]["step"] == len(rows) - 1
+    is_begun = not has_more and done is not None and rows[0]["step"] == done + 1
+    found: dict[str, Any] = {}
+    losses = [loss for row in rows if (loss := figure_of(row, "loss")) is not None]
+    if is_ended and losses:
+        found["loss_last"] = losses[-1]
+    if is_begun and losses:
+        found["loss_first"] = losses[0]
+    tokens = [row.get("trained_tokens") for row in rows]
+    if is_begun and is_ended and is_unbroken and all(is_possible("trained_tokens", one) for one in tokens):
+        found["trained_tokens"] = sum(tokens)
+    if is_unbroken and len(rows) > 1:  # of a single one nobody knows whether each n-th step was logged
+        found["steps"] = rows[-1]["step"]
+    if done is not None and warm is not None:
+        found |= _measured(plan, rows, done + warm)
+    return {f"{LOGGED}{name}": value for name, value in found.items()}
+
+
+def _measured(plan: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], before: int) -> dict[str, Any]:
+    """What they say of the steps behind the first `before`."""
+    measured = [row for row in rows if row["step"] > before]
+    times = {row["step"] - before - 1: seconds for row in measured if (seconds := figure_of(row, "step_time_s"))}
+    peaks = [peak for row in measured if (peak := figure_of(row, "peak_allocated_bytes")) is not None]
+    found: dict[str, Any] = {LOGGED_TIMES.removeprefix(LOGGED): times}
+    if peaks:
+        found["peak_allocated_bytes"] = max(peaks)
+    planned = plan.get("steps")
+    if isinstance(planned, int) and times and len(times) == planned - before:
+        mean, tokens = metrics.mean(list(times.values())), tokens_of_a_step(plan)
+        found["step_time_s_mean"] = mean
+        for percent in (50, 90):
+            found[f"step_time_s_p{percent}"] = metrics.percentile(list(times.values()), percent)
+        if mean and tokens:
+            found["tokens_per_second"] = tokens / mean
+    return found
+
+
+def _last_attempt(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """The lines of it, and whether others stand before them; none where the last line is not whole, for then more may be missing."""
+    lines = last_lines(path, _READ_BYTES)
+    if len(lines) < 2 or lines[-1]:
+        return [], False
+    rows: list[dict[str, Any]] = []
+    has_more = False
+    for line in lines[:-1]:
+        row = json_object(line)
+        if row is None or not is_possible("step", row.get("step")):
+            has_more = has_more or not rows  # the file was cut there, or is damaged
+            continue
+        if rows and row["step"] <= rows[-1]["step"]:
+            rows, has_more = [], True
+        rows.append(row)
+    return rows, has_more
