@@ -93,8 +93,8 @@ def _refuse_if_none_can_be(found: Sequence[Estimate]) -> None:
     if len(refused) == 1:
         raise RequestError(next(iter(refused)))
     if refused:
-        reasons = "\n".join(f"not {', '.join(names)}: {why}" for why, names in refused.items())
-        raise RequestError(f"none of these {len(found)} runs can be:\n{reasons}")
+        reasons = " ".join(f"Not {', '.join(names)}: {why.rstrip('.')}." for why, names in refused.items())
+        raise RequestError(f"none of these {len(found)} runs can be. {reasons}")
 
 
 def _ground(profile: Cluster, logs: Path) -> Ground:
