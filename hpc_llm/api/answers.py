@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -106,8 +105,9 @@ def report(
         write_report,
     )
 
-    if not 0 <= tolerance < math.inf:
-        raise RequestError(f"tolerance {tolerance} is no share: give a number from 0 up, as 0.05 for 5 %.")
+    if not 0 <= tolerance < 1:  # nothing can fall by more than all of it: no regression would be told
+        meant = f", and {tolerance / 100:g} for {tolerance:g} %" if 1 <= tolerance < 100 else ""
+        raise RequestError(f"tolerance {tolerance:g} is no share below 1: give 0.05 for 5 %{meant}.")
     refuse_address("output", os.fspath(output))
     folder = Path(output)
     if folder.exists() and not folder.is_dir():

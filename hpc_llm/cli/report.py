@@ -29,8 +29,8 @@ def report_command(
         typer.Option(metavar="RUN|CSV", help="Earlier run, log or CSV of parse or report to compare with."),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(metavar="SHARE", help="Change for the worse that is no regression yet.", min=0.0)
-    ] = 0.05,
+        str, typer.Option(metavar="SHARE", help="Change for the worse that is no regression yet, a share: 0.05 is 5 %.")
+    ] = "0.05",
     fail_on_regression: Annotated[
         bool,
         typer.Option(
@@ -55,8 +55,9 @@ def report_command(
         raise RequestError("--fail-on-regression needs something to compare with: give --baseline RUN or CSV.")
     from hpc_llm.api import report
 
+    share = _share(tolerance)
     gc.set_threshold(5_000, 10, 10)  # tables of thousands of rows hold each other in cycles, and need much memory
-    made = report(paths, logs=logs, output=output, baseline=baseline, tolerance=tolerance, assume=assume or ())
+    made = report(paths, logs=logs, output=output, baseline=baseline, tolerance=share, assume=assume or ())
     note(made.summary)
     found = made.report.baseline.changes if made.report.baseline is not None else []
     compared = sum(one.is_compared for one in found)
@@ -80,6 +81,20 @@ def report_command(
             "Measure these runs again, or leave them out on both sides."
         )
     return 0
+
+
+def _share(text: str) -> float:
+    """A tolerance as it was typed, `0.05` or `5%`."""
+    from hpc_llm.errors import RequestError
+
+    number, is_percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        value = float(number)
+    except ValueError:
+        raise RequestError(
+            f"--tolerance is '{text}': a share is needed, as in --tolerance 0.05, which is 5 %."
+        ) from None
+    return value / 100 if is_percent else value
 
 
 def _print(made: WrittenReport, as_json: bool) -> None:
