@@ -113,7 +113,7 @@ _NO_PYTHON = (
 _NO_CONDA = (
     "the shell of the job knows no conda: load the module that brings it (`module spider conda`), or source its hook by its own path before "
     "`conda activate`: source /PATH/TO/CONDA/etc/profile.d/conda.sh (on a login node `conda info --base` says the path)\n"
-    "in a profile: prelude.python {kind: conda, hook: /PATH/TO/CONDA/etc/profile.d/conda.sh, env: /path}"
+    "in a profile: prelude.python, of kind conda, with that file as hook"
 )
 
 CONDA = Cause(

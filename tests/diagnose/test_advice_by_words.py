@@ -112,3 +112,42 @@ def test_what_is_missing_or_busy_is_told_whoever_needs_it(
 ) -> None:
     found = diagnose(said)
     assert advice in found.remedy and meaning in found.meaning
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "/w/train.py", line 9, in <module>\n    main()\n'
+KEYS = (
+    'RuntimeError: Error(s) in loading state_dict for GPT:\n\tMissing key(s) in state_dict: "{}layers.0.weight", "{}layers.1.weight". \n'
+    '\tUnexpected key(s) in state_dict: "{}layers.0.weight", "{}layers.1.weight". \n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "unsaid"),
+    [
+        ("/var/spool/slurm_script: line 12: conda: command not found\n", "/etc/profile.d/conda.sh", "$(conda info"),
+        ("/var/spool/slurm_script: line 5: module: command not found\n", "#!/bin/bash -l", "module avail"),
+        (
+            TRACEBACK + "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).\n",
+            "newer driver",
+            "load the toolkit",
+        ),
+        (
+            TRACEBACK + "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory\n",
+            "--nv",
+            "install the package",
+        ),
+        (
+            TRACEBACK
+            + "ImportError: /e/transformer_engine_torch.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c10E\n",
+            "--no-build-isolation transformer-engine-torch",
+            "[pytorch]",
+        ),
+        (TRACEBACK + KEYS.format("", "", "module.", "module."), "take the prefix", "another model"),
+        (TRACEBACK + KEYS.format("_orig_mod.", "_orig_mod.", "", ""), "take the prefix", "another model"),
+        (TRACEBACK + KEYS.format("", "", "tower.", "tower."), "another model", "take the prefix from each"),
+    ],
+    ids=["conda", "module", "driver", "libcuda", "transformer engine", "ddp", "compiled", "another model"],
+)
+def test_advice_changes_what_failed(diagnose: Diagnose, text: str, said: str, unsaid: str) -> None:
+    remedy = diagnose(text).remedy
+    assert said in remedy and unsaid not in remedy, remedy
