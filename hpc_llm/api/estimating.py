@@ -43,11 +43,11 @@ def estimate(
 ) -> list[Estimate]:
     """What each run would need and whether it fits: one Estimate a run, in the order of the request.
 
-    `method="all"` and `cluster="all"` mean each that there is; then a run that cannot be is an Estimate with `refused`, and they
-    are ordered by how fast they are, those that fit first.
+    `method="all"` and `cluster="all"` mean each that there is; then a run that cannot be beside others that can is an Estimate with
+    `refused`, and they are ordered by how fast they are, those that fit first.
 
     Raises:
-        RequestError, PlanError: as `prepare`; or the model's shape cannot be seen from here.
+        RequestError, PlanError: as `prepare`; the model's shape cannot be seen from here; or no run of `all` can be.
     """
     request = read_request(experiment, options, beside={"logs": logs}, spelled="")
     return estimates(request, Places(logs=logs_folder(logs)))
@@ -77,7 +77,24 @@ def estimates(request: Request, places: Places) -> list[Estimate]:
             if not is_survey and (_trains(run) or not any(map(_trains, runs))):
                 raise
             found.append(_refused(run, str(error)))  # in a study beside what is estimated
-    return sorted(found, key=_rank) if is_survey else found
+    if not is_survey:
+        return found
+    _refuse_if_none_can_be(found)
+    return sorted(found, key=_rank)
+
+
+def _refuse_if_none_can_be(found: Sequence[Estimate]) -> None:
+    """Where every run of a survey is refused there is nothing to rank: the request was wrong, each reason is told once."""
+    refused: dict[str, list[str]] = {}
+    for one in found:
+        if one.refused is None:
+            return
+        refused.setdefault(one.refused, []).append(f"{one.cluster} {one.method}")
+    if len(refused) == 1:
+        raise RequestError(next(iter(refused)))
+    if refused:
+        reasons = " ".join(f"Not {', '.join(names)}: {why.rstrip('.')}." for why, names in refused.items())
+        raise RequestError(f"none of these {len(found)} runs can be. {reasons}")
 
 
 def _ground(profile: Cluster, logs: Path) -> Ground:
