@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import IO
 
 from hpc_llm.causes import attempts, later, life, workload
 from hpc_llm.causes.caught import left_over, without_repeated
@@ -16,7 +17,7 @@ from hpc_llm.causes.program import NONE
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import Verdict, decide, is_of_shell, left_of, of_errors_alone
-from hpc_llm.text.blocks import Block
+from hpc_llm.text.blocks import Block, open_blocks
 
 NEAR_THE_END = 1 << 24
 """Bytes at the end of a log that are searched for everything; before them only for what is loud."""
@@ -78,6 +79,8 @@ class LogFindings:
     has_steps: bool = False
     last_line: tuple[int, str] | None = None
     is_empty: bool = True
+    is_binary: bool = False
+    """Whether it is no text at all; nothing is read of it then."""
     went_on: bool = False
     """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
     begins_with: later.Opening | None = None
@@ -91,6 +94,13 @@ class LogFindings:
     """Where the program caught what it went on after."""
     _searched: int = 0
     """Bytes of what is loud that were searched, apart from the start and the end."""
+
+    def read_file(self, file: IO[bytes]) -> LogFindings:
+        """Take in an open file."""
+        return self.read(open_blocks(file, self.file, self._note_binary))
+
+    def _note_binary(self) -> None:
+        self.is_binary = True
 
     def read(self, blocks: Iterable[Block]) -> LogFindings:
         """Take in the blocks of the file, in order."""

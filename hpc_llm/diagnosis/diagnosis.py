@@ -329,7 +329,7 @@ def _silence(logs: Sequence[LogFindings], found: Sequence[Found], ended: bool) -
     if not logs:
         return ""
     if all(log.is_empty for log in logs):
-        return "The output is empty."
+        return "The output is binary data, not text." if any(log.is_binary for log in logs) else "The output is empty."
     if any(log.went_on for log in logs):
         return "What the evidence shows did not end it: the program wrote on for long, and came to an end in order."
     if any(log.ended_at is not None for log in logs) and any(one.sign.ends_job for one in found):

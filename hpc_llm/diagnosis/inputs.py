@@ -14,7 +14,6 @@ from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude
 from hpc_llm.diagnosis.runs_in_log import diagnose_log
 from hpc_llm.parsing.inputs import inputs
 from hpc_llm.text import sources
-from hpc_llm.text.blocks import open_blocks
 
 STDIN = "-"
 _STREAM_ENDING = re.compile(r"\.(?:out|err|log|txt|[oe]\d+)$")
@@ -27,7 +26,7 @@ def read_log(path: Path, name: str | None = None) -> LogFindings:
     """What one file says; raises RequestError where it cannot be read."""
     shown = name or str(path)
     with sources.open_log(path) as file:
-        return LogFindings(shown).read(open_blocks(file, shown))
+        return LogFindings(shown).read_file(file)
 
 
 def diagnose_files(paths: Sequence[Path]) -> Diagnosis:
@@ -54,7 +53,7 @@ def diagnose_stream(file: IO[bytes], name: str = "stdin") -> Diagnosis:
             kept.seek(0)
             return cast(IO[bytes], _Open(kept))
 
-        log = LogFindings(name).read(open_blocks(again(), name))
+        log = LogFindings(name).read_file(again())
         return diagnose_log(log, again)
 
 

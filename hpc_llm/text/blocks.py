@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -159,11 +159,13 @@ def _texts(output: dict[str, Any]) -> Iterator[str]:
     yield from [text] if isinstance(text, str) else map(str, text)
 
 
-def open_blocks(file: IO[bytes], name: object) -> Iterator[Block]:
-    """`blocks`, and nothing at all of a file that is no text."""
+def open_blocks(file: IO[bytes], name: object, tell: Callable[[], None] | None = None) -> Iterator[Block]:
+    """`blocks`, and nothing at all of a file that is no text, of which `tell` is told."""
     first = True
     for block in blocks(file, name):
         if first and sources.is_binary(block.text[:4096]):
+            if tell is not None:
+                tell()
             return
         first = False
         yield block

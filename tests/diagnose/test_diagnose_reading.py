@@ -87,7 +87,9 @@ def test_what_only_looks_like_a_notebook(diagnose: Diagnose, text: str) -> None:
 
 
 def test_a_binary_and_an_empty_file(diagnose: Diagnose) -> None:
-    assert diagnose(bytes(range(256)) * 50).cause.id == "unknown"
+    for binary in (bytes(range(256)) * 50, b"\x00\x01\x02bin\xff\xfe"):
+        found = diagnose(binary)
+        assert (found.cause.id, found.summary) == ("unknown", "The output is binary data, not text.")
     assert diagnose("").summary == "The output is empty."
 
 
