@@ -198,7 +198,9 @@ def _why_cancelled(job: JobRecord, is_cancelled: bool) -> str:
 def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Iterator[Found]:
     """What the script's own record of its end says; the scheduler's word on who ended it counts more."""
     if job is None and is_cancelled:
-        yield _stated("cancelled", "exit.json", "cancelled with hpc-llm cancel", confidence=0.97)
+        yield _stated("cancelled", "cancelled.json", "cancelled with hpc-llm cancel", confidence=0.97)
+        if left.signal in _ASKED_TO_END and not left.hit_time_limit and not left.was_signalled_early:
+            return  # that is the signal by which it was cancelled
     code, named = left.exit_code, f"SIG{left.signal}" if left.signal else None
     if named is not None:
         if left.was_signalled_early and left.reason:

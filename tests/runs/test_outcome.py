@@ -14,6 +14,7 @@ from hpc_llm.records.run import Outcome, Stop
 from hpc_llm.runs import status
 from hpc_llm.runs.known import Judgement
 from hpc_llm.runs.looks import look
+from hpc_llm.runs.signs import signs_of
 
 TIME_LIMIT = "slurmstepd: error: *** JOB 7 ON gn1 CANCELLED AT 2026-08-16T16:27:59 DUE TO TIME LIMIT ***\n"
 STEP_CANCELLED = "slurmstepd: error: *** STEP 7.0 ON gn1 CANCELLED AT 2026-08-16T16:27:59 ***\n"
@@ -243,6 +244,14 @@ def test_a_reason_is_one_line(folder: Folder, slurm: Slurm) -> None:
 def test_a_cancelled_run_is_cancelled_however_it_exits(folder: Folder, slurm: Slurm) -> None:
     found = judged(folder.exit(1, signal="TERM").failure(0).cancelled())
     assert (found.outcome, found.reason) == (Outcome.CANCELLED, "cancelled with hpc-llm cancel")
+
+
+def test_the_signal_of_a_cancel_is_told_once_and_where_the_mark_lies(folder: Folder, slurm: Slurm) -> None:
+    folder.exit(143, signal="TERM").cancelled()
+    [seen] = look([folder.run], NOW)
+    assert [(one.file, one.text) for one in signs_of(seen.records, None)] == [
+        ("cancelled.json", "cancelled with hpc-llm cancel")
+    ]
 
 
 def test_a_cancelled_job_without_a_mark_is_said_to_be_no_one_s(folder: Folder, slurm: Slurm) -> None:
