@@ -18,6 +18,7 @@ import yaml
 
 from hpc_llm.errors import ProfileError
 from hpc_llm.text.near_files import missing_file
+from hpc_llm.text.yaml_slips import slip
 
 LARGEST_BYTES = 1 << 20
 """Of one text; the longest profile that comes with hpc-llm has 4 kB."""
@@ -143,6 +144,9 @@ def parse_yaml(text: str, where: str) -> Any:
         problem = " ".join((getattr(error, "problem", None) or str(error)).split())
         if "maximum nesting depth" in problem:  # some releases of libyaml stop by themselves, before the look does
             problem = _TOO_DEEP
+        began = slip(error, text)
+        if began is not None:
+            line, problem = f", line {began[0] + 1}", began[1]
         raise ProfileError(f"{where}{line}: not valid YAML: {problem}.") from None
 
 
