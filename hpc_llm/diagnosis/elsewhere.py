@@ -119,9 +119,9 @@ _TRANSLATED = (
 """Flags of ours that have a word of their own elsewhere."""
 _OURS = re.compile(
     r"(?<![\w/-])--(?:set|method|model|steps|time|partition|account|logs|nodes|gpus-per-node|cluster|data|"
-    r"micro-batch-size|gradient-accumulation-steps|sequence-length|warmup-steps|env-file|save-every|resume|epochs|smoke)\b|hpc-llm|\bprofile\b|prelude\."
+    r"micro-batch-size|gradient-accumulation-steps|sequence-length|warmup-steps|env-file|save-every|resume|epochs|smoke)\b|hpc-llm|\bprofile\b(?!\.d)|prelude\."
 )
-_ASIDE = re.compile(r" ?\([^()]{0,300}(?:hpc-llm|\bprofile\b)[^()]{0,300}\)")
+_ASIDE = re.compile(r" ?\([^()]{0,300}(?:hpc-llm|\bprofile\b(?!\.d))[^()]{0,300}\)")
 
 
 def in_other_words(cause: str, remedy: str, is_of_cause: bool) -> str:
