@@ -11,6 +11,7 @@ from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.outside import reason_of
 from hpc_llm.planning import engines
 from hpc_llm.planning.engines import EngineFacts, Wanted
+from hpc_llm.planning.optimizers import OF_DEEPSPEED
 
 _T = TypeVar("_T")
 
@@ -60,9 +61,9 @@ def check_engine(facts: EngineFacts, wanted: Wanted, passed: Sequence[str] = ())
         return
     if able := list(_able(wanted)):
         raise PlanError(f"engine {facts.name} {lack}. Engines that can: {', '.join(able)}.")
-    why = "; ".join((f"{facts.name} {lack}", *passed))
+    why = "; ".join(dict.fromkeys((f"{facts.name} {lack}", *passed)))
     ways = [f"without {what} {', '.join(able)} can" for what, less in _less(wanted) if (able := list(_able(less)))]
-    raise PlanError(f"no engine can do this: {why}. " + (f"{_first_upper('; '.join(ways))}." if ways else ""))
+    raise PlanError(f"no engine can do this: {why}." + (f" {_first_upper('; '.join(ways))}." if ways else ""))
 
 
 def _first_upper(text: str) -> str:
@@ -73,6 +74,11 @@ def _less(wanted: Wanted) -> Iterator[tuple[str, Wanted]]:
     """What a plan could do without, where it wants it: what that is called, and the rest."""
     if wanted.model.fp8:
         yield "fp8 in the method", replace(wanted, model=replace(wanted.model, fp8=False))
+    if wanted.optimizer.type not in OF_DEEPSPEED:
+        yield (
+            f"the optimizer {wanted.optimizer.type}",
+            replace(wanted, optimizer=replace(wanted.optimizer, type="AdamW")),
+        )
     if wanted.parallel.tensor > 1:
         yield "--tensor-parallel", replace(wanted, parallel=replace(wanted.parallel, tensor=1))
 

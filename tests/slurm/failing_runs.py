@@ -26,10 +26,10 @@ TINY = (
     "--set=precision=fp32", "--set=launcher=srun", "--set=tasks_per_node=1", "--time=00:10:00",
 )  # fmt: skip
 ENDLESS = "--steps=1000000"
-TWO_RANKS = "--set=tasks_per_node=2"
 FIRST_NODE, LAST_NODE = "--sbatch=nodelist=tw1", "--sbatch=nodelist=tw2"
 ONCE = "--sbatch=no-requeue="
 TAIWANIA = ("--cluster=taiwania2", "--partition=gtest", "--account=ACD110018", *TINY)
+TWO_RANKS = tuple(word.replace("tasks_per_node=1", "tasks_per_node=2") for word in TAIWANIA)
 DELTA = ("--cluster=delta", "--account=bbka-delta-gpu", "--sbatch=mem=8G", *TINY)
 MI210 = ("--cluster=mi210", "--partition=sky", *TINY)
 
@@ -118,13 +118,13 @@ class Failing:
         self._submit("no hook", *MI210, "--cluster=no-hook", "--force")
         wrong = "--set=deepspeed.comms_logger.prof_ops=5"
         self._submit("wrong value", *TAIWANIA, FIRST_NODE, wrong)
-        self._submit("port taken", *TAIWANIA, FIRST_NODE, TWO_RANKS, "--cluster=port-taken")
+        self._submit("port taken", *TWO_RANKS, FIRST_NODE, "--cluster=port-taken")
         for name, breaks in {
             "rank raises": "raise RuntimeError('adapter shapes disagree: 64 and 48')",
             "rank killed": "os.kill(os.getpid(), 9)",
             "rank exits": "os._exit(7)",
         }.items():
-            self._submit(name, *TAIWANIA, FIRST_NODE, TWO_RANKS, self._torch(name, breaks))
+            self._submit(name, *TWO_RANKS, FIRST_NODE, self._torch(name, breaks))
         crash = "import ctypes; ctypes.string_at(0)"
         self._submit("crash", *TAIWANIA, FIRST_NODE, self._torch("crash", crash, rank_0_waits=False))
         hungry = self._torch("hungry", HUNGRY, rank_0_waits=False)
