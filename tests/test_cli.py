@@ -537,6 +537,15 @@ def test_explain_shows_the_whole_plan_and_each_lines_origin(cli: Any) -> None:
     assert "default" not in {origin for _, origin in rows}
 
 
+def test_explain_and_estimate_know_the_same_memory_of_this_machine(cli: Any) -> None:
+    asked = ("--cluster", "local", "--model", "tiny", "--method", "z3")
+    texts = cli("render", *asked, "--explain").out, cli("estimate", *asked).out
+    explained, estimated = (
+        next(line for line in text.splitlines() if line.startswith("host, each node:")) for text in texts
+    )
+    assert explained == estimated and "fits" in explained
+
+
 def test_explain_of_a_sweep_shows_what_the_others_have_otherwise(cli: Any) -> None:
     rows = cli(
         "render", "--cluster", "delta", "--method", "z2,z3", "--account", "a-delta-gpu", "--explain"

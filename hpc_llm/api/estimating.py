@@ -162,18 +162,23 @@ def _without_account(cluster: Cluster) -> Cluster:
     return cluster.model_copy(update={"account": Account(default=cluster.account.default or "ACCOUNT")})
 
 
+def with_own_memory(cluster: Cluster) -> Cluster:
+    """With this machine's memory, where the profile leaves the machine to itself."""
+    if cluster.gpu.vendor != "auto" or cluster.node.mem_gb is not None:
+        return cluster
+    import psutil
+
+    node = cluster.node.model_copy(update={"mem_gb": psutil.virtual_memory().total / 1e9})
+    return cluster.model_copy(update={"node": node})
+
+
 def as_it_is(cluster: Cluster, hardware: Hardware | None) -> Cluster:
     """With this machine's GPU and memory where the profile leaves them to it; `hardware` is this machine's."""
     from hpc_llm.planning.gpu import actual_gpu
 
     if cluster.gpu.vendor != "auto":
         return cluster
-    node = cluster.node
-    if node.mem_gb is None:
-        import psutil
-
-        node = node.model_copy(update={"mem_gb": psutil.virtual_memory().total / 1e9})
-    return cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware), "node": node})
+    return with_own_memory(cluster).model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware)})
 
 
 def _one(run: RunRequest, ground: Ground | HpcLlmError, read_method: Callable[[str], Method], logs: Path) -> Estimate:

@@ -25,7 +25,7 @@ def methods(
     deepspeed_json: Annotated[bool, typer.Option("--deepspeed-json", help="Print the plain DeepSpeed config.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the methods, or show one; letters compose: z1 z2 z3, o offload, r recompute (r0.25 of a quarter of the layers, rauto of as few as fit), f FlashAttention, q, lora, qlora."""
+    """List the methods, or show one; letters compose: z1 z2 z3, o offload, r recompute (r0.25 of a quarter of the layers, rauto of as few as fit), f FlashAttention, fp8 products in fp8, q quantized base, l or lora LoRA, ql or qlora QLoRA."""
     from hpc_llm.api import catalogue
     from hpc_llm.errors import RequestError
 

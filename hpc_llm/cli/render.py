@@ -182,12 +182,13 @@ def _explained(batch: Batch, width: int) -> str:
 
 def _memory(batch: Batch, width: int) -> str:
     """What the first plan needs, where that can be told."""
+    from hpc_llm.api.estimating import with_own_memory
     from hpc_llm.api.fit import as_asked, memory_there
     from hpc_llm.api.layout import folded
     from hpc_llm.cli.estimate_text import places
     from hpc_llm.cli.plan_text import name_of
 
-    memory = memory_there(as_asked(batch.planned[0]), batch.cluster)
+    memory = memory_there(as_asked(batch.planned[0]), with_own_memory(batch.cluster))
     which = name_of(batch.planned[0]) if len(batch.planned) > 1 else "it"
     lines = [f"# what {which} needs; `hpc-llm estimate` says more", *places(memory)] if memory else []
     return "".join(f"{row}\n" for line in lines for row in folded(line, width))

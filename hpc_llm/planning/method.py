@@ -179,7 +179,7 @@ def compose(name: str) -> Method:
     wrong = [t for t in tokens if t not in files and t not in letters]
     if wrong or not tokens:
         unknown = wrong[0] if wrong else name
-        hint = f"With + they take letters, as in z3+o+r: {', '.join(LETTERS)}, r0.25, rauto. `hpc-llm methods` says what each is."
+        hint = f"With + they take letters, as in z3+o+r: {', '.join(LETTERS)}, r0.25, rauto. `hpc-llm methods -h` says what each is."
         is_letter = len(tokens) > 1 and len(unknown) > 1 and not _meant(unknown)
         near = did_you_mean(unknown, LETTERS) if is_letter else ""  # behind a + a letter is meant before a file
         if near and not did_you_mean(unknown, files):
