@@ -84,14 +84,17 @@ def test_runs_in_fp8_take_what_was_said_of_them() -> None:
         rows = list(csv.DictReader(file))
     for row in rows:
         batch = {name: int(row[name]) for name in ("micro_batch_size", "sequence_length")}
-        asked = made(row["method"], gpus_per_node=2, set=(f"engine={row['engine']}",), **batch)
-        cluster = load_cluster("local").model_copy(update={"gpu": actual_gpu(load_cluster("local").gpu, H100)})
+        card = H100 if "H100" in row["gpu"] else replace(H100, gpu_model=row["gpu"], memory_gib=140.4)
+        cluster = load_cluster("local").model_copy(update={"gpu": actual_gpu(load_cluster("local").gpu, card)})
+        switches = [one for one in row["switches"].split() if one.startswith(("keeps_parameters", "layers_per_unit"))]
+        keeps = switches if row["engine"] == "fsdp2" else []
+        asked = made(row["method"], gpus_per_node=2, set=(f"engine={row['engine']}", *keeps), **batch)
         said = estimate(asked, cluster)
         assert said.time is not None and said.memory.device is not None
         low, high = said.time.interval
         assert low < float(row["step_time_s_mean"]) < high
         assert said.memory.device.peak == pytest.approx(int(row["peak_allocated_bytes"]), rel=0.01)
-    assert len(rows) == 9
+    assert len(rows) == 16
 
 
 def test_products_are_two_flops_a_weight_and_pass_and_attention_its_lower_half() -> None:

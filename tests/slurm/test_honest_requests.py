@@ -34,7 +34,7 @@ def runs_of(node: LoginNode) -> list[str]:
 
 def seen(node: LoginNode, *words: str, environ: dict[str, str] | None = None) -> dict[str, str]:
     """What Slurm says of the held job of a request."""
-    said = {word.rpartition("=")[0] for word in words}
+    said = {word.rpartition("=")[0] for word in words if word.startswith("--set=")}
     [run] = node.submit(*(word for word in ASKED[1:] if word.rpartition("=")[0] not in said), *words, environ=environ)
     text = node.slurm.run("scontrol", "--oneliner", "show", "job", job_id(run))
     return dict(re.findall(r"(\S+?)=(\S*)", text))
