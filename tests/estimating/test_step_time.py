@@ -93,7 +93,9 @@ def test_runs_in_fp8_take_what_was_said_of_them() -> None:
         assert said.time is not None and said.memory.device is not None
         low, high = said.time.interval
         assert low < float(row["step_time_s_mean"]) < high
-        assert said.memory.device.peak == pytest.approx(int(row["peak_allocated_bytes"]), rel=0.01)
+        assert said.memory.device.peak == pytest.approx(
+            int(row["peak_allocated_bytes"]), rel=0.02 if "keeps_parameters=true" in switches else 0.01
+        )
     assert len(rows) == 16
 
 
