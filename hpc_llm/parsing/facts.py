@@ -27,7 +27,7 @@ def _ran_out(match: re.Match[bytes]) -> Mapping[str, Value]:
     """What torch held when memory ran out: no peak of that run is below."""
     held = float(match["held"]) * _UNITS[match["unit"]]
     more = float(match["more"]) * _UNITS[match["more_unit"]] if match["more"] else 0.0
-    is_sum = match["more"] is not None and match["total"] is not None
+    is_sum = match["more"] is not None and b"already allocated" in match[0]  # of before torch 2.1
     return {"ran_out_allocated_bytes": held, "ran_out_reserved_bytes": more if is_sum else held + more}
 
 
@@ -37,13 +37,13 @@ _MORE = r"(?P<more>[\d.]{1,12}) (?P<more_unit>[KMGT]iB)"
 RULES: tuple[Rule, ...] = (
     rule(
         Kind.RUN,
-        rf"allocated memory {_HELD} is allocated by PyTorch(?:, and {_MORE} is reserved by PyTorch but unallocated(?P<total>\b\B)?)?",
+        rf"allocated memory {_HELD} is allocated by PyTorch(?:, and {_MORE} is reserved by PyTorch but unallocated)?",
         _ran_out,
         literal=" is allocated by PyTorch",
     ),
     rule(
         Kind.RUN,
-        rf"; {_HELD} already allocated; [^\n;]{{1,40}} free; (?:[^\n;]{{1,40}} allowed; )?{_MORE} (?P<total>reserved) in total by PyTorch",
+        rf"; {_HELD} already allocated; [^\n;]{{1,40}} free; (?:[^\n;]{{1,40}} allowed; )?{_MORE} reserved in total by PyTorch",
         _ran_out,
         literal=" already allocated; ",
     ),
