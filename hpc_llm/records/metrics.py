@@ -135,6 +135,7 @@ _PEAKS: tuple[tuple[str, float, float, bool], ...] = (
     ("H200 NVL", 835.0, 60.0, True),  # NVIDIA H200 data sheet, half of the sparse figure
     ("H200", 989.4, 67.0, True),
     ("GH200", 989.4, 67.0, True),  # NVIDIA GH200 data sheet, half of the sparse figure
+    ("B200", 2250.0, 75.0, True),  # NVIDIA HGX B200 data sheet (36 and 0.6 PFLOP/s of eight), half of the sparse figure
     ("MI100", 184.6, 23.1, False),  # AMD MI100 data sheet; its bf16 runs at half the rate, so none is given
     ("MI210", 181.0, 22.6, True),  # AMD MI210 data sheet
     ("MI250X", 191.5, 23.95, True),  # AMD MI250X data sheet (383.0 and 47.9), one of its two dies
@@ -145,7 +146,7 @@ _PEAKS: tuple[tuple[str, float, float, bool], ...] = (
 
 _FP8 = {
     "L40S": 733.0, "L40": 362.0, "L4": 242.5, "RTX 5090": 419.0, "RTX 4090": 330.3, "H100 PCIE": 1513.0, "H100 NVL": 1670.5,
-    "H100": 1978.9, "H200 NVL": 1670.5, "H200": 1978.9, "GH200": 1978.9,
+    "H100": 1978.9, "H200 NVL": 1670.5, "H200": 1978.9, "GH200": 1978.9, "B200": 4500.0,
 }  # fmt: skip
 """The same of fp8 with fp32 accumulation, from the same data sheets, half of the sparse figure where that alone is given."""
 _SIZES = {"A100": (40, 80), "H100 PCIE": (80,), "H100 NVL": (94,), "H100": (80,)}

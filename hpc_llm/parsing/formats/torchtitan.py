@@ -31,7 +31,7 @@ def _finish(values: dict[str, Value]) -> None:
     is_old, gpu = values.pop(_OLD, None), str(values.get("gpu") or "")
     if values.pop(_OF_ANOTHER, None) or (is_old and not _OF_OLD.search(gpu)):
         leave_empty(values, "mfu: torchtitan does not know this GPU's peak, and takes an A100's", "mfu")
-    peak = _DENSE_B200 if "B200" in gpu else metrics.peak_flops(gpu, "bf16")
+    peak = metrics.peak_flops(gpu, "bf16")
     if peak is not None:
         values[PEAK] = peak / 1e12
 
@@ -40,8 +40,6 @@ _OF_ANOTHER = "peak_of_another_gpu"
 _OLD = "peaks_of_two_gpus"
 """Of the time in which torchtitan knew two kinds of GPU, and took an A100's peak for all others without a word."""
 _OF_OLD = re.compile(r"A100|H100")
-_DENSE_B200 = 2250e12
-"""FLOP/s in bf16; for a time torchtitan took twice as much, which is with sparsity."""
 
 
 FORMAT = LineFormat(
