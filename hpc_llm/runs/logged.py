@@ -16,8 +16,8 @@ from hpc_llm.records.possible import figure_of, is_possible
 from hpc_llm.records.relations import LOGGED, LOGGED_TIMES
 from hpc_llm.runs.progress import last_lines
 
-_READ_BYTES = 2 << 20
-"""About 7000 steps: of longer files the end."""
+_READ_BYTES = 64 << 10
+"""Some 200 steps: of longer files the end. `status` looks at each run of a folder, on a file system that may be slow."""
 
 
 def logged_figures(path: Path, plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
