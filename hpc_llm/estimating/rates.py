@@ -26,7 +26,8 @@ class GpuFacts:
 _GEN3, _GEN4, _GEN5 = 16e9, 32e9, 64e9
 
 # Names as in the table of peaks (records/metrics.py), more particular ones first. NVLink: 300 GB/s both ways on V100, 600 on A100,
-# 900 on H100 and later. AMD's bridges depend on the server, so theirs are not taken for granted.
+# 900 on H100 and H200, 1800 on B200, whose 8 TB/s are an eighth of what the DGX B200 data sheet says of eight. AMD's bridges
+# depend on the server, so theirs are not taken for granted.
 _FACTS: tuple[tuple[str, GpuFacts], ...] = (
     ("V100S", GpuFacts(1134e9, _GEN3, None)),
     ("V100 PCIE", GpuFacts(900e9, _GEN3, None)),
@@ -50,6 +51,7 @@ _FACTS: tuple[tuple[str, GpuFacts], ...] = (
     ("H200 NVL", GpuFacts(4800e9, _GEN5, None)),
     ("H200", GpuFacts(4800e9, _GEN5, 450e9)),
     ("GH200", GpuFacts(4000e9, 450e9, 450e9)),
+    ("B200", GpuFacts(8000e9, _GEN5, 900e9)),
     ("MI100", GpuFacts(1228.8e9, _GEN4, None)),
     ("MI210", GpuFacts(1638.4e9, _GEN4, None)),
     ("MI250X", GpuFacts(1638.4e9, _GEN4, None)),
