@@ -196,6 +196,13 @@ def zero(key: str, value: object) -> dict[str, object]:
         ({"optimizer": {"params": {"betas": ["auto", 0.9]}}}, "optimizer.params.betas is 'auto'"),
         ({"scheduler": {"params": {"warmup_num_steps": "auto"}}}, "scheduler.params.warmup_num_steps is 'auto'"),
         ({"aio": {"queue_depth": "auto"}}, "aio.queue_depth is 'auto'"),
+        ({"communication_data_type": "fp64"}, "communication_data_type is 'fp64': it must be fp16, bf16, fp32 or null."),
+        ({"communication_data_type": "float32"}, "communication_data_type is 'float32': it must be fp16, bf16, fp32 or null."),
+        ({"data_types": {"grad_accum_dtype": "fp64"}}, "data_types.grad_accum_dtype is 'fp64': it must be fp16, bf16, fp32 or null."),
+        ({"data_types": "fp32"}, "data_types is 'fp32': it must be keys of its own, or null."),
+        ({"compression_training": {"weight_quantization": {}}}, "compression_training has no effect: DeepSpeed's compression is set up by"),
+        ({"sparse_attention": {"mode": "fixed"}}, "sparse_attention has no effect"),
+        ({"nebula": {"enabled": True}}, "nebula has no effect"),
     ],
     ids=str,
 )  # fmt: skip
@@ -211,6 +218,7 @@ def test_a_value_that_would_fail_in_the_job_is_refused_before_it(config: dict[st
         zero("reduce_bucket_size", 5e8), zero("sub_group_size", 1e12), zero("overlap_comm", None), zero("allgather_bucket_size", 0),
         zero("offload_param", None), zero("offload_optimizer", {"device": "none", "ratio": 1}), zero("contiguous_gradients", 1),
         zero("zenflow", {"select_strategy": "auto"}), {"gradient_clipping": 1}, {"fp16": {"loss_scale": 0.0}},
+        {"communication_data_type": "FP32"}, {"data_types": {"grad_accum_dtype": "float32", "keep_in_fp32_modules": "auto"}},
         {"wandb": {"project": "auto"}}, {"comms_logger": {"enabled": "whatever it takes"}},
     ],
     ids=str,
@@ -238,3 +246,12 @@ def test_a_partition_that_divides_the_ranks_passes(size: int) -> None:
 def test_auto_is_refused_beside_deepspeeds_keys_too(setting: str) -> None:
     with pytest.raises(RequestError, match="nothing fills in 'auto' here: leave it out, or give a value"):
         planned("delta", "z3+lora", set=(setting,))
+
+
+def test_without_zero_gradients_are_added_up_in_the_type_of_the_weights() -> None:
+    said = ("deepspeed.data_types.grad_accum_dtype=fp32",)
+    with pytest.raises(RequestError, match=r"grad_accum_dtype is fp32, and without ZeRO .* alone, bf16\. Leave it out"):
+        planned("delta", "ddp", set=(*said, "engine=deepspeed"))
+    for method, more in (("z2", ()), ("ddp", ("engine=deepspeed", "precision=fp32"))):
+        found = planned("delta", method, set=(*said, *more)).plan
+        assert found.engine.name == "deepspeed" and found.engine.deepspeed["data_types"] == {"grad_accum_dtype": "fp32"}

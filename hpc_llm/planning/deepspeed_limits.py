@@ -39,6 +39,13 @@ _CHANGES_THE_BATCH = {
 }
 """Blocks that change what a step computes once they are enabled."""
 
+_WITHOUT_EFFECT = {
+    "compression_training": "DeepSpeed's compression is set up by a call that the training program does not make",
+    "sparse_attention": "the layers of the model would have to be made for it",
+    "nebula": "what is trained is kept by hpc-llm and not by DeepSpeed",
+}
+"""Blocks that only a program made for them heeds; releases of DeepSpeed that have given them up end the job where it starts."""
+
 _CHANGES_THE_PRECISION = ("amp", "torch_autocast")
 
 
@@ -62,6 +69,9 @@ def check_limits(config: Mapping[str, Any], where: str) -> None:
             raise RequestError(
                 f"{where}: {key} is enabled: {reason}, and what a step computes would not be what the plan says. Leave it out."
             )
+    for key, reason in _WITHOUT_EFFECT.items():
+        if key in config:
+            raise RequestError(f"{where}: {key} has no effect: {reason}. Leave it out.")
     for key in _CHANGES_THE_PRECISION:
         if _is_enabled(config.get(key)):
             raise RequestError(f"{where}: {key} is enabled, which contradicts the plan's precision. Set precision.")

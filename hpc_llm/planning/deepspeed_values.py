@@ -20,6 +20,13 @@ def _keys(names: str, kind: str) -> dict[str, str]:
 
 _SWITCH, _WHOLE, _POSITIVE, _SHARE = "switch", "whole", "positive", "share"
 _DEVICE, _BLOCK, _OPTIONAL_SWITCH, _ABOVE, _FROM_0 = "device", "block", "optional switch", "above 0", "from 0"
+_TYPE, _SENT_TYPE = "type", "sent type"
+_TYPES = {
+    **dict.fromkeys(("fp16", "float16", "half", "torch.float16"), "fp16"),
+    **dict.fromkeys(("bf16", "bfloat16", "torch.bfloat16"), "bf16"),
+    **dict.fromkeys(("fp32", "float32", "float", "torch.float32"), "fp32"),
+}
+"""What DeepSpeed calls each type that gradients can be added up in."""
 _OFFLOAD = {
     "device": _DEVICE,
     **_keys("pin_memory pipeline_read pipeline_write fast_init super_offload", _SWITCH),
@@ -31,6 +38,8 @@ KINDS: dict[str, dict[str, str]] = {
         "gradient_clipping": _FROM_0,  # 0 is off; below, an engine that does not look would step uphill
         "gradient_predivide_factor": _ABOVE,
         "steps_per_print": _POSITIVE,
+        "data_types": _BLOCK,
+        **_keys("communication_data_type seq_parallel_communication_data_type", _SENT_TYPE),
         **_keys(
             """prescale_gradients sparse_gradients wall_clock_breakdown memory_breakdown dump_state disable_allgather
             disable_python_gc dataloader_drop_last zero_allow_untested_optimizer zero_force_ds_cpu_optimizer
@@ -61,6 +70,7 @@ KINDS: dict[str, dict[str, str]] = {
         **_keys("overlap_comm cpu_offload cpu_offload_param cpu_offload_use_pin_memory", _OPTIONAL_SWITCH),
         **_keys("offload_optimizer offload_param zenflow", _BLOCK),
     },
+    "data_types": {"grad_accum_dtype": _TYPE},
     "zero_optimization.offload_optimizer": _OFFLOAD,
     "zero_optimization.offload_param": _OFFLOAD,
     "fp16": {
@@ -84,8 +94,10 @@ _MEANT = {
     _SHARE: "a number from 0 to 1",
     _DEVICE: "none, cpu or nvme",
     _BLOCK: "keys of its own, or null",
+    _TYPE: "fp16, bf16, fp32 or null",
+    _SENT_TYPE: "fp16, bf16, fp32 or null",
 }
-_OWN_AUTO = ("pipeline", "expert_parallel", "zero_optimization.zenflow", "wandb", "tensorboard", "csv_monitor", "comet")
+_OWN_AUTO = ("pipeline", "expert_parallel", "zero_optimization.zenflow", "wandb", "tensorboard", "csv_monitor", "comet", "data_types.keep_in_fp32_modules")
 """Blocks whose `auto` DeepSpeed itself knows, or that hold names."""
 
 
@@ -168,6 +180,16 @@ def check_partitions(config: Mapping[str, Any], ranks: int, where: str) -> None:
         )
 
 
+def check_precision(config: Mapping[str, Any], precision: str, where: str) -> None:
+    """Raise a RequestError where gradients would be added up in another type than the plan's, which DeepSpeed can with ZeRO alone."""
+    kept = (config.get("data_types") or {}).get("grad_accum_dtype")
+    if kept is not None and not (config.get("zero_optimization") or {}).get("stage", 0) and _TYPES[kept] != precision:
+        raise RequestError(
+            f"{where}: data_types.grad_accum_dtype is {kept}, and without ZeRO gradients are added up in the type of the weights alone, "
+            f"{precision}. Leave it out, or take a method with ZeRO (z1, z2, z3)."
+        )
+
+
 def _instead(path: str, kind: str | None) -> str:
     first = path.partition(".")[0]
     if first.startswith(("train_", "gradient_accumulation_steps")) or path.endswith("16.enabled"):
@@ -191,6 +213,9 @@ def _values(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
 def _fits(value: Any, kind: str) -> bool:
     if kind == _BLOCK:
         return value is None or isinstance(value, Mapping)
+    if kind in (_TYPE, _SENT_TYPE):
+        known = _TYPES if kind == _TYPE else _TYPES.values()
+        return value is None or (isinstance(value, str) and (value.lower() if kind == _SENT_TYPE else value) in known)
     if kind == _DEVICE:
         return value in ("none", "cpu", "nvme")
     if kind in (_SWITCH, _OPTIONAL_SWITCH):

@@ -18,7 +18,7 @@ from hpc_llm.planning import tasks
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
-from hpc_llm.planning.deepspeed_values import check_partitions
+from hpc_llm.planning.deepspeed_values import check_partitions, check_precision
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked, wanted_of
 from hpc_llm.planning.engines import Chosen, zero_stage
@@ -136,7 +136,9 @@ def plan(
     workload = _rates(workload, deepspeed, task, draft)
     wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)
     engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
-    check_partitions(deepspeed if engine.name == "deepspeed" else {}, parallel.data, "deepspeed")
+    heeded = deepspeed if engine.name == "deepspeed" else {}
+    check_partitions(heeded, parallel.data, "deepspeed")
+    check_precision(heeded, model.precision, "deepspeed")
     env = allocator_env(task, cluster, gpu, batch)
     decided = Plan(
         task=_said_whole(draft, "task", (task.name, said("task")[1])),

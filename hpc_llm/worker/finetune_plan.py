@@ -18,7 +18,7 @@ from hpc_llm.corpus.words import NONE, SEQ2SEQ, STREAM, TRAIN, TRUNCATE, VALIDAT
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.checkpoint import has_tokenizer, read_checkpoint
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
-from hpc_llm.planning.deepspeed_values import check_partitions
+from hpc_llm.planning.deepspeed_values import check_partitions, check_precision
 from hpc_llm.planning.engines import Wanted
 from hpc_llm.planning.engines.deepspeed import FACTS as DEEPSPEED
 from hpc_llm.planning.engines.plain import FACTS as PLAIN
@@ -149,6 +149,7 @@ def deepspeed_stepping(
     check_partitions(config, world_size, str(path))
     sentences = fit_batch(config, micro_batch_size, world_size)
     precision = precision_of(config)
+    check_precision(config, precision, str(path))
     if precision == "fp16" and not on_gpu:
         precision = "fp32"
         del config["fp16"]

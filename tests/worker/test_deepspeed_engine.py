@@ -100,6 +100,10 @@ def test_what_the_installed_deepspeed_dropped_is_left_out() -> None:
     adapted = adapt_config(plan, "cpu", ALL, {"quantize_training": "removed"})
     assert "quantize_training" not in adapted.config
     assert "quantize_training" in adapted.sentences[0]
+    plan = make_plan("z2", deepspeed={"sparse_gradients": False, "elasticity": {"enabled": False}})
+    adapted = adapt_config(plan, "cpu", ALL, {"sparse_gradients": "removed", "elasticity": "removed"})
+    assert "sparse_gradients" not in adapted.config and "elasticity" not in adapted.config
+    assert [one.split()[5] for one in adapted.sentences[:2]] == ["elasticity", "sparse_gradients"]
 
 
 def test_deepspeed_is_imported_without_mlflow_which_can_be_had_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,8 +55,9 @@ def adapt_config(plan: Plan, device_type: str, toolchain: Toolchain, removed_key
     _check_batch(plan)
     config = copy.deepcopy(plan.engine.deepspeed)
     sentences: list[str] = []
-    if "quantize_training" in removed_keys and config.pop("quantize_training", None) is not None:
-        sentences.append("The installed DeepSpeed has no quantize_training any more, so it is left out.")
+    for key in sorted(config.keys() & removed_keys.keys()):
+        del config[key]
+        sentences.append(f"The installed DeepSpeed has no {key} any more, so it is left out.")
     if device_type == "cpu":
         _refuse_fp16_on_cpu(plan, config)
         sentences += _unpin(config)
