@@ -97,7 +97,16 @@ _MEANT = {
     _TYPE: "fp16, bf16, fp32 or null",
     _SENT_TYPE: "fp16, bf16, fp32 or null",
 }
-_OWN_AUTO = ("pipeline", "expert_parallel", "zero_optimization.zenflow", "wandb", "tensorboard", "csv_monitor", "comet", "data_types.keep_in_fp32_modules")
+_OWN_AUTO = (
+    "pipeline",
+    "expert_parallel",
+    "zero_optimization.zenflow",
+    "wandb",
+    "tensorboard",
+    "csv_monitor",
+    "comet",
+    "data_types.keep_in_fp32_modules",
+)
 """Blocks whose `auto` DeepSpeed itself knows, or that hold names."""
 
 

@@ -13,7 +13,7 @@ _BARE = late_pattern(
     r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]{1,500}|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
     r"""|(?<=[^\s|=:])\|(?=[^\s|"'`<>&;,)\]}])(?![A-Za-z_][\w.-]{1,40}[=:])){0,500}"""
 )
-"""A comma, or a `|` without blanks, goes on where no further name with a value of its own follows. It is matched by `_bare_end`."""
+"""A comma, or a `|` without blanks, goes on where no further name with a value of its own follows. It is matched by `bare_end`."""
 _PAIR = r"(?:[A-Za-z_][\w.:-]{0,60}|(?:[A-Z][A-Za-z]{0,20}\ ){1,3}[A-Z][A-Za-z]{0,20})\ ?(?:=(?=[^\s=])|%3[Dd])"
 """The next pair of a query or of a connection string, whose names may have blanks: `Data Source=`."""
 _FILE = r"""(?:&[0-9-](?![\w.])|(?:/(?:dev|tmp|home|scratch|work|projects?|data|var|mnt|u)/|~/|\.{1,2}/)[\w./$\{}%+-]{1,200}|\$\{?[A-Z_]{1,40}\}?"""
@@ -32,6 +32,7 @@ _CLOSING = late_pattern(r"""(?:["'`<>&;:.,]|/>)+\Z""")
 _QUOTES = {'"': r"\"", "'": r"'", "`": r"`", "%22": "%22", "%27": "%27"}
 _OPENERS = {quote: late_pattern(rf"(?<![\w\\]){mark}|(?<!\\){mark}(?!\w)") for quote, mark in _QUOTES.items()}
 """Quotes but for the apostrophe within a word."""
+_BRACKETS = frozenset(")]}")
 _LONGEST, _LINE = 500, 300
 _SEEN = _LONGEST + 100
 """So far a look goes, which is farther than a value and what decides on its last mark."""
@@ -39,25 +40,32 @@ _SEEN = _LONGEST + 100
 
 def bare(text: str, start: int, is_cell: bool = False) -> str:
     """A value without quotes that begins at `start`; that of a cell ends at a `|`."""
-    bar = text.find("|", start, start + _LONGEST) if is_cell else -1
-    return _closed(text[start : _bare_end(text, start, bar)].rstrip(":"))
+    return as_value(text[start : bare_end(text, start, is_cell)])
 
 
-def _bare_end(text: str, start: int, most: int = -1) -> int:
+def as_value(run: str) -> str:
+    """The value that a run of letters and marks is, without what closes something else."""
+    return _closed(run.rstrip(":"))
+
+
+def bare_end(text: str, start: int, is_cell: bool = False) -> int:
     """Where the letters and marks end that all values may have: runs of letters are passed over at once, as a text may be full of names."""
+    most = text.find("|", start, start + _LONGEST) if is_cell else -1
     found = _BARE.match(text, start, start + _SEEN if most < 0 else most)
     return min(found.end(), start + _LONGEST) if found else start
 
 
-def bare_password(text: str, start: int, begin: int, *, is_in_tag: bool = False) -> str:
+def bare_password(text: str, start: int, begin: int, *, is_in_tag: bool = False, end: int | None = None) -> str:
     """The same of a password whose name begins at `begin`: up to a blank, a quote that was opened before, or a further pair.
+
+    `end` is where other values end, if that is known.
 
     >>> bare_password("PASSWORD=a7;x9&y", 9, 0), bare_password("'PASSWORD=a7<b' x", 10, 1), bare_password("pwd=a;b=c", 4, 0)
     ('a7;x9&y', 'a7<b', 'a')
     """
     if braced := _BRACED.match(text, start):
         return braced[0]
-    end = _bare_end(text, start)
+    end = bare_end(text, start) if end is None else end
     first = text[start:end]
     value = _closed(first.rstrip(":"))
     if len(value) < len(first.rstrip(":")):  # behind the bracket that closes a call stands no password
@@ -66,7 +74,7 @@ def bare_password(text: str, start: int, begin: int, *, is_in_tag: bool = False)
         mark = _AMPERSAND.match(text, end) if is_in_tag else _MARK.match(text, end)
         if mark is None or (mark[0] in _QUOTES and _is_open(mark[0], text, begin)):
             break
-        end = _bare_end(text, mark.end())
+        end = bare_end(text, mark.end())
     whole = text[start:end]
     return whole if is_in_tag or whole == first else _closed(_CLOSING.sub("", whole)) or value
 
@@ -85,6 +93,8 @@ def _is_open(quote: str, text: str, begin: int) -> bool:
 
 def _closed(value: str) -> str:
     """Without the brackets that were opened before it."""
+    if value[-1:] not in _BRACKETS:
+        return value
     for opened, closed in ("()", "[]", "{}"):
         while value.endswith(closed) and value.count(closed) > value.count(opened):
             value = value[:-1]
