@@ -74,13 +74,18 @@ if __name__ == "__main__":
 
 
 def search(
-    fits: Callable[[int, bool], Verdict], first: int, sizes: MicroBatches, rate: Callable[[int], float] = float
+    fits: Callable[[int, bool], Verdict],
+    first: int,
+    sizes: MicroBatches,
+    rate: Callable[[int], float] = float,
+    rate_confirmed: Callable[[int], float] | None = None,
 ) -> Known:
     """A search in a world where that is so."""
     tries: list[Try] = []
     while (wanted := next_at(Known(64, sizes, tries), first, looks_for_fastest=True)) is not None:
         assert len(tries) < 200, "it does not end"
         verdict = fits(wanted.size, wanted.confirms)
+        measured = rate_confirmed if wanted.confirms and rate_confirmed else rate
         tries.append(
             Try(
                 number=len(tries) + 1,
@@ -89,7 +94,7 @@ def search(
                 length=64,
                 confirms=wanted.confirms,
                 verdict=verdict,
-                tokens_per_second=rate(wanted.size) if verdict is Verdict.FITS else None,
+                tokens_per_second=measured(wanted.size) if verdict is Verdict.FITS else None,
                 peaks={},
             )
         )
@@ -140,6 +145,19 @@ def test_the_fastest_is_looked_for_below_the_largest() -> None:
         rate=lambda size: 1000 - abs(size - 12),
     )  # fmt: skip
     assert (known.largest, known.fastest) == (100, 12) and known.fits(12, confirms=True)
+
+
+def test_of_sizes_that_were_confirmed_the_long_tries_tell_which_is_faster() -> None:
+    """Of 3 steps one that waits makes a size look slow that is not."""
+    known = search(
+        lambda size, _: Verdict.FITS if size <= 8 else Verdict.MEMORY, 8, MicroBatches(),
+        rate=lambda size: {8: 10602.0, 4: 13609.0}.get(size, 1000.0 * size),
+        rate_confirmed=lambda size: {8: 18767.7, 4: 7919.3}[size],
+    )  # fmt: skip
+    plan = planned("local", "z3", task="tune", sequence_length=64).plan
+    assert [one.size for one in known.tries if one.confirms] == [8, 4]
+    assert (known.promising, known.fastest) == (4, 8)
+    assert "largest 8 (confirmed), fastest 8 (1.877e+04 tokens/s)" in ending(plan, known.tries, None).sentence
 
 
 def test_a_size_that_dies_when_it_runs_longer_gives_way_to_the_next_one() -> None:

@@ -80,12 +80,28 @@ class Known:
 
     def rate(self, size: int) -> float:
         """Tokens/s in its short try, as all sizes have one; 0 where it is not known."""
-        group = [one for one in self.group(size, confirms=False) if one.verdict is Verdict.FITS]
+        return self._rate(size, confirms=False)
+
+    def best_rate(self, size: int) -> float:
+        """Tokens/s in the try that confirmed it, which is the longest, or else in its short one."""
+        return self._rate(size, confirms=True) or self.rate(size)
+
+    def _rate(self, size: int, *, confirms: bool) -> float:
+        group = [one for one in self.group(size, confirms=confirms) if one.verdict is Verdict.FITS]
         return group[-1].tokens_per_second or 0.0 if group else 0.0
 
     @property
-    def fastest(self) -> int | None:
+    def promising(self) -> int | None:
+        """The size that was fastest in the short tries."""
         return max(self.good, key=self.rate, default=None)
+
+    @property
+    def fastest(self) -> int | None:
+        """By tries of one length: once the promising size is confirmed, too, the long ones tell it from the others that are."""
+        if self.promising is None or not self._rate(self.promising, confirms=True):
+            return self.promising
+        confirmed = [size for size in self.good if self._rate(size, confirms=True)]
+        return max(confirmed, key=lambda size: self._rate(size, confirms=True))
 
 
 def known_at(length: int, plan: Plan, tries: Sequence[Try]) -> Known:
@@ -165,8 +181,8 @@ def _last_steps(known: Known, looks_for_fastest: bool) -> Iterator[tuple[int, bo
         return
     for size in _halves(known):
         yield size, False
-    if known.fastest is not None:
-        yield known.fastest, True
+    if known.promising is not None:
+        yield known.promising, True
 
 
 def _halves(known: Known) -> Iterator[int]:
@@ -174,7 +190,7 @@ def _halves(known: Known) -> Iterator[int]:
     size = known.largest or 0
     best = max(map(known.rate, known.good), default=0.0)
     while True:
-        if size in known.good and size < (known.fastest or 0) and known.rate(size) < _SLOWER * best:
+        if size in known.good and size < (known.promising or 0) and known.rate(size) < _SLOWER * best:
             return
         size = known.sizes.at_most(size // 2) or 0
         if not size:

@@ -119,4 +119,4 @@ def _sentence(known: Known) -> str:
     confirmed = "confirmed" if known.fits(largest, confirms=True) else "not confirmed"
     verdicts = [one.verdict for one in known.tries if one.size == known.limit and one.verdict.is_conclusive]
     limit = f", {known.limit} {(verdicts or [Verdict.LOST])[-1].value}" if known.limit is not None else ""
-    return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({known.rate(fastest):.4g} tokens/s){limit}"
+    return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({known.best_rate(fastest):.4g} tokens/s){limit}"
