@@ -372,7 +372,74 @@ def test_weights_whose_table_cannot_be_true_are_refused_by_name(content: bytes, 
 def test_whole_numbers_are_taken_where_they_are_no_weights_or_the_model_is_quantized(tmp_path: Path) -> None:
     masks = tensors({"h.0.attn.bias": 16}, "U8")
     assert weights(folder(tmp_path / "m", GPT2, model__safetensors=masks))[0] == "checkpoint"
-    config = {**LLAMA, "quantization_config": {"quant_method": "gptq"}}
-    assert (
-        weights(folder(tmp_path / "q", config, model__safetensors=tensors({"a.weight": 16}, "I32")))[0] == "checkpoint"
+    config = {**LLAMA, "quantization_config": {"load_in_8bit": True}}
+    packed = folder(tmp_path / "q", config, model__safetensors=tensors({"a.weight": 16}, "I8"))
+    found = planned(
+        "local",
+        "ql",
+        model=packed,
+        sequence_length=32,
+        set=("quantization.kind=int8", "quantization.double_quant=false"),
     )
+    assert found.plan.model.weights == "checkpoint"
+
+
+NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+
+
+@pytest.mark.parametrize(
+    ("method", "how", "said"),
+    [
+        ("z3", {"quant_method": "gptq", "bits": 4}, "are quantized with gptq, which is not trained and not read here: give the folder"),
+        ("ql", {"quant_method": "awq"}, "are quantized with awq"),
+        ("q", {"quant_method": "fp8"}, "are quantized with fp8"),
+        ("ddp", "4 bits", "are quantized with nobody knows what"),
+        ("ddp", NF4, "are quantized to nf4 by bitsandbytes, and the plan's are not quantized: take a method that says the same"),
+        ("ql", NF4, "are quantized to nf4 by bitsandbytes, and the plan's are nf4 with double quantization"),
+        ("int8", NF4, "are quantized to nf4 by bitsandbytes, and the plan's are int8"),
+    ],
+)  # fmt: skip
+def test_weights_that_are_stored_otherwise_than_the_plan_says_are_refused(
+    method: str, how: Any, said: str, tmp_path: Path
+) -> None:
+    """They stay frozen, whatever the plan says: a run of `ddp` would train nothing but its norms."""
+    model = folder(tmp_path / "m", {**LLAMA, "quantization_config": how}, model__safetensors=WHOLE)
+    with pytest.raises(HpcLlmError, match=re.escape(said)):
+        planned("local", method, model=model, sequence_length=32)
+    assert (
+        planned("local", method, model=model, sequence_length=32, set=("weights=random",)).plan.model.weights
+        == "random"
+    )
+
+
+def test_weights_that_are_stored_as_the_plan_says_are_taken(tmp_path: Path) -> None:
+    how = {**NF4, "bnb_4bit_use_double_quant": True}
+    model = folder(tmp_path / "m", {**LLAMA, "quantization_config": how}, model__safetensors=WHOLE)
+    assert planned("local", "ql", model=model, sequence_length=32).plan.model.weights == "checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "is an encoder of the family bert"),
+        ({"model_type": "xlm-roberta"}, "is an encoder of the family xlm-roberta"),
+        ({"model_type": "roberta", "is_decoder": False}, "is an encoder of the family roberta"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "is a LlamaForSequenceClassification, which lacks the layer"),
+        ({"architectures": ["T5EncoderModel"]}, "is a T5EncoderModel"),
+        ({"architectures": ["Qwen2ForRewardModel"]}, "is a Qwen2ForRewardModel"),
+    ],
+)  # fmt: skip
+def test_a_model_that_writes_no_text_is_refused(more: dict[str, Any], said: str, tmp_path: Path) -> None:
+    model = folder(tmp_path / "m", {**LLAMA, **more}, model__safetensors=WHOLE)
+    assert said in refused(model) and said in refused(model, "weights=random")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"model_type": "bert", "is_decoder": True}, {"architectures": ["LlamaForCausalLM"]}, {"architectures": ["LlamaModel"]}, {"architectures": 3},
+        {"architectures": ["LlamaForSequenceClassification", "LlamaForCausalLM"]}, {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]},
+    ],
+)  # fmt: skip
+def test_a_model_that_writes_text_is_taken(more: dict[str, Any], tmp_path: Path) -> None:
+    assert weights(folder(tmp_path / "m", {**LLAMA, **more}, model__safetensors=WHOLE))[0] == "checkpoint"

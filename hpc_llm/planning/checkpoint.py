@@ -14,6 +14,7 @@ from hpc_llm.corpus.reading import check_tokenizer_names
 from hpc_llm.errors import ModelRequestError, RequestError
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
+from hpc_llm.planning.loadable import check_kind
 from hpc_llm.planning.model_sizes import check_sizes, check_text
 from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
@@ -73,6 +74,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             f"the model in {folder} is an encoder and decoder of the family {config.get('model_type')}: of these only "
             f"{', '.join(MODEL_TYPES)} is trained (T5, Flan-T5), besides all causal language models."
         )
+    check_kind(folder, config)
     _refuse_adapter(folder)
     _refuse_other_names(folder, config)
     check_tokenizer_names(folder)

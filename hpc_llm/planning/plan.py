@@ -26,6 +26,7 @@ from hpc_llm.planning.experiment import CHANGED_LETTERS, ESTIMATED_LETTERS, Expe
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, allocator_env, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
+from hpc_llm.planning.loadable import check_stored
 from hpc_llm.planning.method import (
     LoraBlock,
     Method,
@@ -172,6 +173,9 @@ def _check_profiler(workload: Training, gpu: Gpu, parallel: Parallel, task: Task
 
 def _check_model(model: ModelSetup, found: Checkpoint | None, parallel: Parallel, draft: Draft) -> None:
     check_sharing(model, found, parallel)
+    if found and model.weights == "checkpoint" and not is_vllm(draft):
+        how = model.quantization
+        check_stored(model.name, found.config, (how.kind, how.double_quant) if how else None)
     if told := check_family(model.name, found, model.attention, model.precision):
         draft.notices.append(told)
 
