@@ -15,6 +15,7 @@ from rendering import METHODS, planned
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.deepspeed_config import TOP_LEVEL, ZERO, check_keys
+from hpc_llm.planning.deepspeed_schedules import SCHEDULES
 from hpc_llm.planning.deepspeed_values import KINDS
 
 
@@ -41,6 +42,27 @@ def model_fields(path: Path, name: str) -> dict[str, str]:
 def test_the_zero_keys_are_deepspeeds(source: Path) -> None:
     fields = model_fields(source / "runtime" / "zero" / "config.py", "DeepSpeedZeroConfig")
     assert set(fields) == ZERO
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "said"), [("WarmupLR", "warmup_num_step", "did you mean 'warmup_num_steps'"), ("OneCycle", "warmup_num_steps", "Valid: cycle_")]
+)  # fmt: skip
+def test_a_parameter_that_a_schedule_does_not_have_is_refused(name: str, key: str, said: str) -> None:
+    with pytest.raises(
+        RequestError, match=f"there is no parameter '{key}' in here, scheduler.params of {name}.*{said}"
+    ):
+        check_keys({"scheduler": {"type": name, "params": {key: 2}}}, "here")
+
+
+def test_the_schedules_take_what_deepspeeds_classes_take(source: Path) -> None:
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for node in ast.parse((source / "runtime" / "lr_schedules.py").read_text()).body:
+        made = [one for one in getattr(node, "body", []) if getattr(one, "name", "") == "__init__"]
+        if isinstance(node, ast.ClassDef) and made:
+            taken = [one.arg for one in made[0].args.args if one.arg not in ("self", "optimizer")]
+            needed = len(taken) - len(made[0].args.defaults)
+            found[node.name] = (set(taken[:needed]), set(taken[needed:]))
+    assert found == {name: (set(needed.split()), set(others.split())) for name, (needed, others) in SCHEDULES.items()}
 
 
 MODELS = {
@@ -171,6 +193,13 @@ def zero(key: str, value: object) -> dict[str, object]:
         ({"gradient_predivide_factor": 0}, "gradient_predivide_factor is 0: it must be a number above 0."),
         ({"scheduler": {"type": "Cosine"}}, "scheduler.type is 'Cosine'. Valid: LRRangeTest, OneCycle,"),
         ({"scheduler": {"type": "WarmupLR"}}, "scheduler.params is missing, which WarmupLR needs"),
+        ({"scheduler": {"type": "OneCycle"}}, "scheduler.params.cycle_min_lr is missing, which OneCycle needs."),
+        ({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 2}}}, "total_num_steps is missing, which WarmupDecayLR needs, as many as --steps"),
+        ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}}, "warmup_num_steps is 0: it must be a whole number of at least 1."),
+        ({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "x"}}}, "warmup_max_lr is 'x': it must be a number of at least 0."),
+        ({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cosine"}}}, "warmup_type is 'cosine'. Valid: log, linear."),
+        ({"scheduler": {"type": "WarmupLR", "params": [1]}}, "scheduler.params is [1]: it must be keys of its own."),
+        ({"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}, "zenflow goes with an optimizer on the host alone"),
         (zero("offload_optimizer", {"device": "nvme"}), "offload_optimizer.device is nvme, and there is no nvme_path beside it"),
         ({"gradient_predivide_factor": 2, "zero_optimization": {"stage": 1}}, "gradient_predivide_factor goes not with gradients that ZeRO scatters."),
         ({"prescale_gradients": True, "zero_optimization": {"stage": 3}}, "prescale_gradients goes not with gradients"),
@@ -217,7 +246,8 @@ def test_a_value_that_would_fail_in_the_job_is_refused_before_it(config: dict[st
     [
         zero("reduce_bucket_size", 5e8), zero("sub_group_size", 1e12), zero("overlap_comm", None), zero("allgather_bucket_size", 0),
         zero("offload_param", None), zero("offload_optimizer", {"device": "none", "ratio": 1}), zero("contiguous_gradients", 1),
-        zero("zenflow", {"select_strategy": "auto"}), {"gradient_clipping": 1}, {"fp16": {"loss_scale": 0.0}},
+        {"zero_optimization": {"stage": 2, "zenflow": {"select_strategy": "auto"}, "offload_optimizer": {"device": "cpu"}}},
+        {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9, "warmup_max_lr": 1e-4}}}, {"gradient_clipping": 1}, {"fp16": {"loss_scale": 0.0}},
         {"communication_data_type": "FP32"}, {"data_types": {"grad_accum_dtype": "float32", "keep_in_fp32_modules": "auto"}},
         {"wandb": {"project": "auto"}}, {"comms_logger": {"enabled": "whatever it takes"}},
     ],

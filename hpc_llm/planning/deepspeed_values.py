@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.planning.deepspeed_schedules import check_schedule
 
 
 def _keys(names: str, kind: str) -> dict[str, str]:
@@ -121,7 +122,6 @@ def check_values(config: Mapping[str, Any], where: str) -> None:
             raise RequestError(f"{where}: {path} is {value!r}: it must be {_MEANT[kind]}.")
 
 
-_SCHEDULES = ("LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 _OF_STAGE_3 = (
     "offload_param",
     "zero_quantized_weights",
@@ -139,13 +139,17 @@ def check_together(config: Mapping[str, Any], where: str) -> None:
     in an assertion where it starts.
     """
     zero = config.get("zero_optimization") or {}
-    _check_schedule(config.get("scheduler"), where)
+    check_schedule(config.get("scheduler"), where)
     for name in ("offload_optimizer", "offload_param"):
         block = zero.get(name) or {}
         if block.get("device") == "nvme" and not isinstance(block.get("nvme_path"), str):
             raise RequestError(
                 f"{where}: zero_optimization.{name}.device is nvme, and there is no nvme_path beside it: give the folder of the node's disk."
             )
+    if zero.get("zenflow") and (zero.get("offload_optimizer") or {}).get("device") != "cpu":
+        raise RequestError(
+            f"{where}: zero_optimization.zenflow goes with an optimizer on the host alone: take a method with z2o, or leave it out."
+        )
     if zero.get("stage", 0) and zero.get("reduce_scatter", True):
         for key, neutral in (("gradient_predivide_factor", 1), ("prescale_gradients", False)):
             if config.get(key, neutral) != neutral:
@@ -165,17 +169,6 @@ def _asks(value: Any) -> bool:
     if isinstance(value, Mapping):
         return value.get("device", "none") not in (None, "none")
     return value not in (None, False, 0, 1) or value is True
-
-
-def _check_schedule(block: Any, where: str) -> None:
-    if not block:
-        return
-    if block.get("type") not in _SCHEDULES:
-        raise RequestError(f"{where}: scheduler.type is {block.get('type')!r}. Valid: {', '.join(_SCHEDULES)}.")
-    if not isinstance(block.get("params"), Mapping):
-        raise RequestError(
-            f"{where}: scheduler.params is missing, which {block['type']} needs (scheduler.params.warmup_num_steps and its like)."
-        )
 
 
 def check_partitions(config: Mapping[str, Any], ranks: int, where: str) -> None:
