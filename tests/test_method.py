@@ -52,6 +52,11 @@ def changed(method: str, place: str, value: Any) -> dict[str, Any]:
         ("precision", "int4", "valid are 'auto', 'bf16', 'fp16' or 'fp32'"),
         ("quantization", {"kind": "nf5"}, "'quantization.kind' is 'nf5': valid are 'nf4', 'fp4' or 'int8'"),
         ("peft", {"r": 0}, "'peft.r' is 0: it must be greater than 0."),
+        (
+            "deepspeed.fp16",
+            {"enabled": True},
+            "deepspeed.fp16.enabled is true, and the precision is bf16: write precision: fp16",
+        ),
         ("letters", "z2", "letters is 'z2', but what the file says is 'z3'."),
         (
             "deepspeed.gradient_cliping",

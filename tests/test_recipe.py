@@ -443,3 +443,11 @@ def test_a_model_that_writes_no_text_is_refused(more: dict[str, Any], said: str,
 )  # fmt: skip
 def test_a_model_that_writes_text_is_taken(more: dict[str, Any], tmp_path: Path) -> None:
     assert weights(folder(tmp_path / "m", {**LLAMA, **more}, model__safetensors=WHOLE))[0] == "checkpoint"
+
+
+def test_a_sequence_in_which_nothing_is_foretold_is_refused() -> None:
+    with pytest.raises(
+        HpcLlmError, match=r"sequence_length 1: each token is foretold .* Ask for 2 at least with --sequence-length"
+    ):
+        planned("local", "z3", sequence_length=1)
+    assert planned("local", "z3", sequence_length=2).plan.batch.sequence_length == 2

@@ -126,6 +126,17 @@ class Method(_Strict):
                 raise ValueError(f"'{key}' is computed from the rest, leave it out")
         return config
 
+    @model_validator(mode="after")
+    def _one_precision(self) -> "Method":
+        """A block that was copied from a config of DeepSpeed's says one as well, and the field above is what counts."""
+        said = "bf16" if self.precision == "auto" else self.precision
+        for kind in ("fp16", "bf16"):
+            if (self.deepspeed.get(kind) or {}).get("enabled") is True and kind != said:
+                raise ValueError(
+                    f"deepspeed.{kind}.enabled is true, and the precision is {said}: write precision: {kind}, or leave it out"
+                )
+        return self
+
     @property
     def zero_stage(self) -> int:
         return int(self.deepspeed.get("zero_optimization", {}).get("stage", 0))

@@ -26,7 +26,6 @@ from hpc_llm.planning.experiment import CHANGED_LETTERS, ESTIMATED_LETTERS, Expe
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, allocator_env, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
-from hpc_llm.planning.loadable import check_stored
 from hpc_llm.planning.method import (
     LoraBlock,
     Method,
@@ -56,6 +55,7 @@ from hpc_llm.planning.recipe import (
     check_length,
     check_readable,
     check_states,
+    check_stored_as_planned,
     check_targets,
     check_tokenizer,
     choose_ramp,
@@ -173,9 +173,7 @@ def _check_profiler(workload: Training, gpu: Gpu, parallel: Parallel, task: Task
 
 def _check_model(model: ModelSetup, found: Checkpoint | None, parallel: Parallel, draft: Draft) -> None:
     check_sharing(model, found, parallel)
-    if found and model.weights == "checkpoint" and not is_vllm(draft):
-        how = model.quantization
-        check_stored(model.name, found.config, (how.kind, how.double_quant) if how else None)
+    check_stored_as_planned(model, None if is_vllm(draft) else found)
     if told := check_family(model.name, found, model.attention, model.precision):
         draft.notices.append(told)
 
@@ -273,7 +271,7 @@ def _model(
         weights, why, found = choose_weights(name, asked)
         if isinstance(workload, Inference):
             check_generator(name, found, batch.sequence_length, workload.new_tokens)
-        check_length(name, found, batch.sequence_length)
+        check_length(name, found, batch.sequence_length, is_trained=not isinstance(workload, Inference))
         check_tokenizer(found, weights, workload.data)
     draft.computed("weights", weights, why if asked is None else draft.origins["weights"])
     if peft:

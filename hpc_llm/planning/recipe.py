@@ -12,9 +12,10 @@ from typing import Any
 from hpc_llm.errors import PlanError, RequestError, unknown_name
 from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
+from hpc_llm.planning.loadable import check_stored
 from hpc_llm.planning.model import ALIASES, PRESETS, Architecture, architecture, layer_counts, num_parameters
 from hpc_llm.planning.optimizers import PURE_BF16
-from hpc_llm.planning.parts import BatchShape
+from hpc_llm.planning.parts import BatchShape, ModelSetup
 from hpc_llm.planning.recompute import Share, spread
 from hpc_llm.records.fetched import fetch_command, is_hub_name
 from hpc_llm.text.pasted import refuse_address
@@ -124,13 +125,28 @@ def check_length(
     sequence_length: int,
     said: str = "sequence_length",
     way: str = "--sequence-length",
+    is_trained: bool = False,
 ) -> None:
-    """Raise PlanError where a sequence is longer than the model takes; `said` is what asks for it, and `way` the option."""
+    """Raise PlanError where a sequence is longer than the model takes; `said` is what asks for it, and `way` the option.
+
+    One that is trained on holds a token that is foretold from one before it.
+    """
+    if is_trained and sequence_length < 2 and family_of(model, found) not in ENCODER_DECODERS:
+        raise PlanError(
+            f"{said} {sequence_length}: each token is foretold from those before it, and there are none. Ask for 2 at least with {way}."
+        )
     longest = longest_of(model, found)
     if longest is not None and sequence_length > longest:
         raise PlanError(
             f"{said} {sequence_length}: model {model} takes {longest} tokens at most. Ask for less with {way}."
         )
+
+
+def check_stored_as_planned(model: ModelSetup, found: Checkpoint | None) -> None:
+    """Raise PlanError for weights that are stored quantized in another way than the plan says."""
+    if found and model.weights == "checkpoint":
+        how = model.quantization
+        check_stored(model.name, found.config, (how.kind, how.double_quant) if how else None)
 
 
 def longest_of(model: str, found: Checkpoint | None) -> int | None:
