@@ -158,4 +158,15 @@ def leave_out(runs: list[LogRun]) -> None:
 
 def without_empty(runs: list[LogRun]) -> list[LogRun]:
     """The runs of which anything is known, and the last one, which may go on."""
-    return [*(run for run in runs[:-1] if not run.empty), *runs[-1:]]
+    return [*(run for run in runs[:-1] if not (run.empty or _only_prepares(run))), *runs[-1:]]
+
+
+def _only_prepares(run: LogRun) -> bool:
+    """Whether nothing was seen of it but bars that came to their end: what goes over the data before training draws such ones, and
+    training ends with a summary."""
+    bars = [str(value).split()[0] == name[4:] for name, value in run.values.items() if name.startswith("bar ")]
+    begun = any(name.startswith(_OF_BARS[1:]) for name in run.values)
+    return begun and not run.lines and bool(bars) and all((*bars, *(name.startswith(_OF_BARS) for name in run.values)))
+
+
+_OF_BARS = ("bar ", "at_0 ", "begun ")

@@ -175,3 +175,11 @@ def test_the_bar_of_an_evaluation_begins_no_run(read: Callable[[str], Reading]) 
         for k in (10, 40, 70)
     )
     assert len(read(text).rows) == len(read(text + each + EVAL % 2).rows) == 1
+
+
+def test_bars_of_what_goes_over_the_data_are_no_training(read: Callable[..., Reading]) -> None:
+    """A speech model that writes down each sample draws a bar of its own within the bar of the data, and both have no name."""
+    data = "".join(bar(0, 3, 0) + bar(1, 3, 1) + bar(3, 3, 1) + bar(0, 2, 0) + bar(2, 2, 1) for _ in range(4))
+    begins = "***** Running training *****\n  Num examples = 1,194\n  Total optimization steps = 60\n"
+    training = begins + loss(0.1) + loss(0.2) + ENDED % (60.0, 1.0)
+    assert [one.outcome for one in read(data + training).rows] == ["COMPLETED"]
