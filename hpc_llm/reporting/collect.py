@@ -30,6 +30,7 @@ from hpc_llm.reporting.telemetry import Curve, utilization
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.ownership import doubt, job_of, other_owner, owner_of, say_whose
 from hpc_llm.runs.records import Records
+from hpc_llm.site.schedulers import scheduler_of
 from hpc_llm.text.secrecy import redacted, without_secrets
 
 _LARGEST_TEXT = 1 << 18
@@ -64,6 +65,15 @@ _NOTHING = "none"
 
 
 @dataclass(kw_only=True)
+class RanHere:
+    """Where and when a run ran that no scheduler kept apart from others, in seconds since 1970."""
+
+    host: str
+    began: float
+    ended: float
+
+
+@dataclass(kw_only=True)
 class ReportedRun:
     """One run and what stands behind its numbers. A foreign log has no plan, script or result."""
 
@@ -83,6 +93,7 @@ class ReportedRun:
     """`user NAME` where somebody else can have written what it says."""
     is_ours: bool = False
     """Whether it is a run folder of hpc-llm."""
+    ran_here: RanHere | None = None
     folder: str | None = None
     of_search: str | None = None
     """Folder of the search of which it is a try."""
@@ -267,6 +278,7 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
         without_secrets(result),
     )  # anybody may have written them, or led here
     run.plan = pool.record(flat_plan(_mapping(experiment.get("plan"))))
+    run.ran_here = _ran_here(run.plan, records)
     run.study = StudyRun.of_record(experiment.get("study"))
     run.origins = pool.record(_mapping(experiment.get("origins")))
     run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations")), *_told_at_the_end(records)]
@@ -278,6 +290,15 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
     run.utilization = utilization(paths)
     run.profile = read_profile(paths)
     run.failure = _mapping(result.get("error")) or without_secrets(_first_failure(records))
+
+
+def _ran_here(plan: Mapping[str, Any], records: Records) -> RanHere | None:
+    left, name = records.exit, plan.get("scheduler")
+    if left is None or left.started_at is None or left.ended_at is None or not records.host:
+        return None
+    if not isinstance(name, str) or not scheduler_of(name).is_this_machine:
+        return None
+    return RanHere(host=records.host, began=left.started_at, ended=left.ended_at)
 
 
 def _told_at_the_end(records: Records) -> list[str]:

@@ -14,12 +14,14 @@ from hpc_llm.errors import PassedOverWarning
 from hpc_llm.parsing import Row, write_rows
 from hpc_llm.records.files import write_json
 from hpc_llm.reporting.baseline import changes, key_of, read_baseline
-from hpc_llm.reporting.collect import ReportedRun, collect
+from hpc_llm.reporting.collect import RanHere, ReportedRun, collect
 from hpc_llm.reporting.comparison import best, compare, run_table
 from hpc_llm.reporting.metric import MFU, PEAK_ALLOCATED, TOKENS
+from hpc_llm.reporting.report import make_report
 from hpc_llm.reporting.scaling import scaling
 from hpc_llm.reporting.sections import sections
 from hpc_llm.reporting.statistics import estimate, student_t95
+from hpc_llm.reporting.together import beside_others
 
 ONE = {
     "format": "hpc-llm", "cluster": "delta", "gpu": "A100", "method": "z3", "task": "pretrain", "model": "m", "nodes": 1,
@@ -273,6 +275,23 @@ def test_best_is_the_highest_rate_and_the_lowest_peak_of_what_completed() -> Non
     assert marks[TOKENS.name] == {1, 3}, "equal values are both the best"
     assert marks[PEAK_ALLOCATED.name] == {0}
     assert MFU.name not in marks, "nobody knows it"
+
+
+def test_runs_that_shared_their_machine_are_never_the_best() -> None:
+    def of(method: str, rate: float, began: float, host: str = "me", search: str | None = None) -> ReportedRun:
+        one = run(method=method, tokens_per_second=rate, run_id=method)
+        one.ran_here, one.of_search = RanHere(host=host, began=began, ended=began + 10), search
+        return one
+
+    runs = [of("a", 90.0, 0), of("b", 80.0, 5), of("c", 30.0, 20), of("d", 20.0, 40), of("e", 10.0, 5, host="other")]
+    assert beside_others(runs) == [True, True, False, False, False]
+    assert best(compared(*runs))[TOKENS.name] == {2}
+    notes = make_report(runs).notes
+    assert notes[0].startswith("2 runs of this report ran at the same time") and notes[0].endswith(
+        "no row that holds one is the best. a, b."
+    )
+    turns = [of("a", 1.0, 0, search="s"), of("b", 1.0, 5, search="s")]
+    assert beside_others(turns) == [False, False] and "at the same time" not in make_report(turns).notes[0]
 
 
 def test_figures_that_look_equal_are_equally_good() -> None:
