@@ -240,6 +240,8 @@ def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
             name = f"{row.run_id}, try {of_try.try_}"
             run = _reported(one, replace(of_try, run_id=name), pool)
             run.study, run.of_search = of_run.study, of_run.folder
+            if row.outcome == of_try.outcome == Outcome.CANCELLED.value:
+                run.diagnosis = of_run.diagnosis
             run.owner, run.doubt = of_run.owner, of_run.doubt
             if of_run.submission is not None:
                 run.submission = (of_run.submission, of_try.try_)

@@ -10,6 +10,7 @@ import pytest
 from hpc_llm.parsing import parse_paths, parse_steps
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
+from hpc_llm.reporting.collect import own_runs
 
 PLAN = {
     "task": "pretrain", "cluster": "mi210", "method": "z3o", "model": "llama-1b", "nodes": 1, "gpus_per_node": 2,
@@ -131,6 +132,31 @@ def test_broken_files_never_raise(run: Path, name: str, content: str):
     rows = list(parse_paths([run]))
     assert len(rows) == 1
     list(parse_steps([run]))
+
+
+def test_a_try_that_fell_with_its_search_says_so(tmp_path: Path) -> None:
+    search = RunPaths(tmp_path / "s")
+    one = search.search_try(1)
+    left = {"exit_code": 143, "signal": "TERM", "started_at": BEGAN, "ended_at": BEGAN + 7}
+    for run, task in ((search, "tune"), (one, "pretrain")):
+        plan = {
+            "task": task,
+            "cluster": "local",
+            "scheduler": "local",
+            "method": "z3",
+            "letters": "z3",
+            "model": "tiny",
+            "world_size": 1,
+        }
+        write_json(run.experiment, {"schema": 1, "run_id": run.run_id, "plan": plan})
+        write_json(run.exit, left)
+    write_json(search.cancelled, {"schema": 1, "cancelled_at": "2026-01-01T12:00:00+00:00"})
+    rows = list(parse_paths([search.root]))
+    assert [(row.try_, row.outcome, row.outcome_reason) for row in rows[-1:]] == [
+        (1, "CANCELLED", "cancelled with hpc-llm cancel")
+    ]
+    of_try = next(run for run in own_runs([search.root]) if run.of_search)
+    assert of_try.diagnosis["cause"] == "cancelled" and "SIGTERM" not in str(of_try.diagnosis)
 
 
 def test_the_row_of_a_search_has_its_method_and_that_of_a_preparation_none(tmp_path: Path) -> None:

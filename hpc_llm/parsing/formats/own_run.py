@@ -69,6 +69,8 @@ def tries_of(folder: Path, row: Row) -> Iterator[tuple[Look, Row]]:
         own: dict[str, Any] = {name: getattr(row, name) for name in _OF_THE_SEARCH}
         if row.outcome is None and one.records.exit is None:
             own |= {"outcome": None, "outcome_reason": row.outcome_reason, "cause": None, "cause_confidence": None}
+        elif row.outcome == of_try.outcome == Outcome.CANCELLED.value:  # it fell with its search
+            own |= {name: getattr(row, name) for name in ("outcome_reason", "cause", "cause_confidence")}
         yield one, dataclasses.replace(of_try, **own, try_=number)
 
 
