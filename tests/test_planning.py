@@ -627,7 +627,9 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
         ("=x", RequestError, "--sbatch '=x': write it as KEY=VALUE."),
         ("", RequestError, "--sbatch '': write it as KEY=VALUE."),
         ("cpus-per-task=many", RequestError, "--sbatch cpus-per-task=many: a whole number is needed."),
-        ("cpus-per-task=5", PlanError, "--sbatch cpus-per-task=5 asks for 40 cores: cluster taiwania2 has 32 cores per node."),
+        ("cpus-per-task=5", PlanError, "--sbatch cpus-per-task=5 asks for 40 cores: cluster taiwania2 has 32 cores per node. Ask for 4 at most."),
+        ("mail-type=WHENEVER", RequestError, "--sbatch mail-type=WHENEVER: sbatch does not know that. Valid: NONE, BEGIN, END, FAIL"),
+        ("begin=soon", RequestError, "--sbatch begin=soon: sbatch does not know that. Valid: now+2hours, tomorrow, 16:00"),
     ],
 )  # fmt: skip
 def test_sbatch_options_that_would_overrule_the_plan_are_refused(

@@ -282,7 +282,8 @@ def _asked_cores(ask: Ask, launcher: str) -> int | None:
     for limit, what in limits:
         if limit is not None and asked > limit:
             raise PlanError(
-                f"--sbatch cpus-per-task={text} asks for {asked} cores: cluster {ask.cluster.name} has {limit} {what}."
+                f"--sbatch cpus-per-task={text} asks for {asked} cores: cluster {ask.cluster.name} has {limit} {what}. "
+                f"Ask for {limit // ask.slurm_tasks(launcher)} at most."
             )
     return max(asked // ranks, 1)
 

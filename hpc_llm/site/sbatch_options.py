@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.immutable import dataclass
+from hpc_llm.site.sbatch_values import valid_values
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.numbers import whole_number
 
@@ -184,6 +185,8 @@ def _check_value(name: str, value: str, source: Source) -> None:
         raise RequestError(f"{source.said(name)}={value!r} has a blank at an end. Write {name}={value.strip()}.")
     if not value.strip() and name in _NEED_VALUE:
         raise RequestError(f"{source.said(name)}: sbatch needs a value there. Write {name}=VALUE.")
+    if (valid := valid_values(name, value)) is not None:
+        raise RequestError(f"{source.said(name)}={value}: sbatch does not know that. Valid: {valid}.")
 
 
 def _check_others(name: str, value: str, before: Mapping[str, str], source: Source) -> None:

@@ -11,6 +11,7 @@ from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
 
 from hpc_llm.site.cluster import load_cluster
+from hpc_llm.site.sbatch_values import valid_values
 
 pytestmark = pytest.mark.slurm
 
@@ -153,3 +154,28 @@ def test_what_a_held_job_waits_for_is_said_once(node: LoginNode) -> None:
         node.ask("cancel", *runs_of(node))
         assert process.wait(timeout=150) == (3 if "--wait" in words else 0)
         assert "JobHeldUser" not in process.stderr.read()
+
+
+VALUES = {
+    "mail-type": ("end", "ALL,NONE", "BEGIN,TIME_LIMIT_80", "WHENEVER", "BEGIN END"),
+    "begin": (
+        "now+2hours", "tomorrow", "fika", "12:00", "2027-01-20T12:34", "20:30:15", "01/20", "01/20/27", "2027-01-20", "now+60", "teatime",
+        "now+3days", "4:30PM", "WHENEVER", "now+1x", "25:00", "next week", "16:00PMs",
+    ),
+    "deadline": ("2027-01-20T12:34", "soon"),
+    "hint": ("nomultithread", "compute_bound", "fast"),
+    "open-mode": ("append", "truncate", "x"),
+    "kill-on-invalid-dep": ("yes", "no", "maybe"),
+    "wait-all-nodes": ("0", "1", "5"),
+    "profile": ("task,energy", "ALL", "steps"),
+    "threads-per-core": ("1", "x"),
+    "ntasks-per-core": ("1", "one"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_the_values_that_pass_are_those_that_sbatch_knows(name: str, slurm: ScratchSlurm) -> None:
+    passed = {value: valid_values(name, value) is None for value in VALUES[name]}
+    assert set(passed.values()) == {True, False}
+    known = {value: slurm.ok("sbatch", "--test-only", f"--{name}={value}", "--wrap=true") for value in VALUES[name]}
+    assert passed == known

@@ -1,0 +1,65 @@
+"""What the values of sbatch's options may be, for those that have a form of their own: a wrong one is refused only when it is submitted.
+
+Tried with Slurm's own sbatch, which a test asks again. An option that is not here may have any value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from hpc_llm.text.late_pattern import late_pattern
+
+_LISTS = {
+    "mail-type": "none begin end fail requeue all invalid_depend stage_out time_limit time_limit_90 time_limit_80 time_limit_50 array_tasks",
+    "profile": "all none energy task filesystem lustre network",
+}
+"""Options whose values are words with commas between them, in capitals or not."""
+_WORDS = {
+    "open-mode": "append truncate",
+    "hint": "compute_bound memory_bound multithread nomultithread",
+    "kill-on-invalid-dep": "yes no",
+    "wait-all-nodes": "0 1",
+}
+_COUNTS = (
+    "core-spec",
+    "threads-per-core",
+    "cores-per-socket",
+    "sockets-per-node",
+    "ntasks-per-core",
+    "ntasks-per-socket",
+)
+_COUNT = late_pattern(r"[0-9]{1,9}")
+_TIMES = ("begin", "deadline")
+_CLOCK = r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9])?(?:\ ?[AaPp][Mm])?"
+_DAY = r"(?:[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{6}|[0-9]{1,2}[./][0-9]{1,2}(?:[./][0-9]{2}(?:[0-9]{2})?)?)"
+_TIME = late_pattern(
+    rf"""(?:now(?:\s?[+-]\s?[0-9]{{1,9}}\s?(?:s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:ours?)?|d(?:ays?)?|w(?:eeks?)?)?)?|today|tomorrow|midnight|noon|fika
+    |elevenses|teatime|(?:today|tomorrow|{_DAY})[T\-\ ]{_CLOCK}|{_DAY}|{_CLOCK})""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def valid_values(name: str, value: str) -> str | None:
+    """What may stand there, where the value is none of it; None where it is, or nobody knows.
+
+    >>> valid_values("mail-type", "BEGIN,END"), valid_values("open-mode", "x"), valid_values("begin", "soon")
+    (None, 'append, truncate', 'now+2hours, tomorrow, 16:00, 2027-01-20T12:34')
+    """
+    if name in _LISTS and not _are_among(value.split(","), _LISTS[name]):
+        return _shown(_LISTS[name].upper())
+    if name in _WORDS and not _are_among([value], _WORDS[name]):
+        return _shown(_WORDS[name])
+    if name in _COUNTS and not _COUNT.fullmatch(value):
+        return "a whole number"
+    if name in _TIMES and not _TIME.fullmatch(value):
+        return "now+2hours, tomorrow, 16:00, 2027-01-20T12:34"
+    return None
+
+
+def _are_among(said: Iterable[str], known: str) -> bool:
+    return set(map(str.lower, said)) <= set(known.split())
+
+
+def _shown(known: str) -> str:
+    return ", ".join(known.split())
