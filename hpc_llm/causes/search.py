@@ -17,7 +17,8 @@ from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.caught import caught_at, is_beside, weakened
 from hpc_llm.causes.cause import TRAINED_ON, Cause, Role, Sign
 from hpc_llm.causes.endings import ends_a_process
-from hpc_llm.causes.frames import engine_of_inference, evaluates, is_no_helper, is_of_a_request, is_of_a_stop
+from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_stop
+from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.recovered import of_what_goes_on, proceeds_without
 from hpc_llm.causes.samples import is_of_a_sample
@@ -214,10 +215,10 @@ _OF_ENGINES = frozenset(("device_oom", "host_oom"))
 def _engine(cause: Cause, text: bytes, position: int) -> dict[str, str]:
     if cause.id not in _OF_ENGINES:
         return {}
-    engine = engine_of_inference(text, position)
-    if engine is not None:
-        return {"engine": engine}
-    return {"phase": "evaluation"} if evaluates(text, position) else {}
+    engine, phase = engine_of_inference(text, position), phase_of(text, position)
+    told = {"engine": engine} if engine is not None else {}
+    is_told = phase == EVALUATION if cause.id == "host_oom" else phase is not None
+    return told | {"phase": str(phase)} if is_told and (engine is None or phase == LOADING) else told
 
 
 def _is_source(text: bytes, position: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.causes import line_ends
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.schedulers import BEYOND_NODE, NODE_REFUSED
 
@@ -327,14 +328,7 @@ SCRIPT_ERROR = Cause(
                 f"`bash -n SCRIPT` finds it\n{_UP_TO_THERE}"
             ),
         ),
-        sign(
-            ("\\r': command not found", "\\r': No such file", "DOS line breaks"),
-            r"\$'[^'\n]{0,80}\\r': (?:command not found|No such file)|^sbatch: error: Batch script contains DOS line breaks",
-            survived_after=STARTED,
-            at_any_time=True,
-            confidence=0.9,
-            remedy="the script has the line ends of Windows: sed -i 's/\\r$//' SCRIPT",
-        ),
+        *line_ends.SIGNS,
         sign(
             (": unbound variable", ": bad substitution"),
             r"^[^\n\"']{1,200}: line \d+: [^\n]{1,120}: (?:unbound variable|bad substitution)$",

@@ -23,6 +23,7 @@ from hpc_llm.diagnosis.details import explain
 from hpc_llm.diagnosis.device_memory import is_filled_by_others, is_refused
 from hpc_llm.diagnosis.elsewhere import fit_for, in_other_words
 from hpc_llm.diagnosis.environment import of_the_job
+from hpc_llm.diagnosis.phases import meaning_in
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
 from hpc_llm.diagnosis.silent import of_others
 from hpc_llm.text.secrecy import redacted
@@ -213,21 +214,30 @@ def explained(
 
 
 def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
+    if verdict.root is not None and verdict.root.sign.meaning is not None:
+        return verdict.root.sign.meaning
     if verdict.cause.id == "walltime" and "signalled_after_s" in details:
         return _SIGNALLED_EARLY
     if verdict.cause.id == "device_oom" and is_refused(details):
         return _NOT_FULL
     if verdict.cause.id == "device_oom" and is_filled_by_others(details):
         return _HELD_BY_OTHERS
+    if verdict.cause.id == "device_oom" and not _has_own_remedy(verdict) and (there := meaning_in(details)) is not None:
+        return there
     if verdict.cause.id == "device_oom" and not verdict.is_guess and (details.get("engine") or _is_of_engine(verdict)):
         return _OF_AN_ENGINE
     if _is_only_signal(verdict):
         return _ENDED_BY_SIGNAL
-    if verdict.cause is PYTHON_EXCEPTION and verdict.root is not None and verdict.root.sign.remedy is not None:
+    if verdict.cause is PYTHON_EXCEPTION and _has_own_remedy(verdict):
         return _CALL_FAILED
     if verdict.is_guess and verdict.root is not None and verdict.root.sign.at_any_time:
         return _LIMIT_REACHED
     return _GUESSED.get(verdict.cause.id, verdict.cause.meaning) if verdict.is_guess else verdict.cause.meaning
+
+
+def _has_own_remedy(verdict: Verdict) -> bool:
+    """Whether the text that shows the root has an advice of its own."""
+    return verdict.root is not None and verdict.root.sign.remedy is not None
 
 
 def _is_of_engine(verdict: Verdict) -> bool:
