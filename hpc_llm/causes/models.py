@@ -137,6 +137,7 @@ MODEL_MISSING = Cause(
             r"\bUnpicklingError: Weights only load failed|\bWeightsUnpickler error: ",
             confidence=0.9,
             remedy=_MORE_THAN_TENSORS,
+            meaning="The file is there and was read: it holds more than tensors, which torch since 2.6 does not load unless it is told to.",
         ),
     ),
 )

@@ -53,10 +53,10 @@ def phase_of(text: bytes, position: int) -> str | None:
     heading = text.rfind(TRACEBACK, max(0, position - LONGEST), position)
     frames = text[heading:position] if heading >= 0 else b""
     last: dict[str, int] = {}
-    for phase, words in _WORDS.items():
+    for one, words in _WORDS.items():
         for found in words.finditer(frames):
-            last[phase] = found.start()
-    innermost = max(last, key=lambda one: last[one], default=None)
+            last[one] = found.start()
+    innermost = max(last, key=lambda name: last[name], default=None)
     phase = innermost or (LOADING if _is_below_bar(text, position) else None)
     return None if phase == LOADING and _has_trained(text, position) else phase
 

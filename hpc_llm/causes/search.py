@@ -16,6 +16,7 @@ from itertools import islice
 from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.caught import caught_at, is_beside, weakened
 from hpc_llm.causes.cause import TRAINED_ON, Cause, Role, Sign
+from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
 from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_stop
 from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
@@ -179,7 +180,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     and not proceeds_without(cause.id, text, match.start())
                     and not (cause is PYTHON_EXCEPTION and is_of_a_request(text, match.start()))
                 ):
-                    details = _details(match) | _engine(cause, text, match.start())
+                    details = _details(match) | _around(cause, text, match.start())
                     said = of_what_goes_on(cause.id, one, text, match.start())
                     yield match.start(), cause, weakened(said) if is_beside(text, match.start()) else said, details
     for position, name, message in exceptions_in(text):
@@ -212,7 +213,10 @@ _OF_ENGINES = frozenset(("device_oom", "host_oom"))
 """Causes against which other things help in a program that only infers."""
 
 
-def _engine(cause: Cause, text: bytes, position: int) -> dict[str, str]:
+def _around(cause: Cause, text: bytes, position: int) -> dict[str, str]:
+    """What the lines around it say of it."""
+    if cause.id == "segfault":
+        return {"crashed_at": where} if (where := crashed_at(text, position)) is not None else {}
     if cause.id not in _OF_ENGINES:
         return {}
     engine, phase = engine_of_inference(text, position), phase_of(text, position)

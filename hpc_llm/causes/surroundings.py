@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hpc_llm.causes import line_ends
+from hpc_llm.causes import line_ends, requests
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.schedulers import BEYOND_NODE, NODE_REFUSED
 
@@ -57,6 +57,7 @@ LAUNCH_FAILED = Cause(
             r"srun: (?:fatal|error): (?P<setting>[\w-]+) set by two different environment variables",
             remedy="unset what the outer job set, before srun: `unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK`, or ask for it in one way only",
         ),
+        *requests.OF_THE_LAUNCH,
         sign(
             ("srun: error: Task launch ", "srun: error: Application launch ", "srun: error: Unable to satisfy"),
             rf"^[^\n]{{0,12}}srun: error: (?:Task launch for \S{{1,40}} failed on node \S{{1,80}}: |Application launch failed: )?{BEYOND_NODE}",

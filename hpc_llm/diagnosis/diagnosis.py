@@ -12,11 +12,11 @@ from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, DEVICE_OOM, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.outlived import TAKEN_DOWN
-from hpc_llm.causes.program import NONE, OF_A_CHILD, PYTHON_EXCEPTION
+from hpc_llm.causes.program import NONE, OF_A_CHILD, PYTHON_EXCEPTION, UNKNOWN
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.causes.workload import SERVES, TRAINS
-from hpc_llm.diagnosis import after_end
+from hpc_llm.diagnosis import after_end, unnamed
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
@@ -319,13 +319,19 @@ def _without_root(
         if last is not None and last[1] and not any((log.file, last[0]) == (one.file, one.line) for one in lines):
             lines.append(Evidence(log.file, *last))
     overcame = verdict.cause is not NONE and any(log.went_on for log in logs)
+    meaning, remedy = (_OVERCAME, _SEE_RESULTS) if overcame else (verdict.cause.meaning, verdict.cause.remedy)
+    word = unnamed.told(logs) if verdict.cause is UNKNOWN and not overcame else None
+    if word is not None and (said := word[0].error_line) is not None:
+        meaning, remedy = word[1:]
+        shown = Evidence(word[0].file, *said)
+        lines = [shown, *(one for one in lines if one != shown)]
     return Diagnosis(
         source=source,
         cause=verdict.cause,
         confidence=verdict.confidence,
         summary=summary,
-        meaning=_OVERCAME if overcame else verdict.cause.meaning,
-        remedy=_SEE_RESULTS if overcame else verdict.cause.remedy,
+        meaning=meaning,
+        remedy=remedy,
         retry=verdict.cause.retry,
         evidence=tuple(lines[:_SHOWN]),
     )

@@ -157,8 +157,12 @@ def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
 
 
 def host_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
-    """What helps where the process that ran out only infers; nothing else of its own."""
-    return (where_it_infers("host_oom") or "").splitlines() if facts.get("engine") else []
+    """What helps where a data loader's worker was killed, or where the process that ran out only infers; nothing else of its own."""
+    usual = (where_it_infers("host_oom") or "").splitlines() if facts.get("engine") else []
+    return [_FEWER_WORKERS, *(usual or in_general("host_oom"))] if facts.get("killed") else usual
+
+
+_FEWER_WORKERS = "fewer data loader workers (num_workers), as it was one of them that was killed: each may hold a copy of the data and what it has read ahead"
 
 
 def module_missing(facts: Mapping[str, Any]) -> list[str]:

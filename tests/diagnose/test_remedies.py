@@ -282,6 +282,8 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--no-binary",
         "--cpus-per-task",
         "--network",
+        "--mem-per-cpu",
+        "--mem-per-gpu",
         # of engines of inference
         "--cache-type-k",
         "--context-length",
