@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hpc_llm.causes import line_ends, requests
+from hpc_llm.causes import line_ends, openmp, requests
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.schedulers import BEYOND_NODE, NODE_REFUSED
 
@@ -261,6 +261,7 @@ PACKAGES_APART = Cause(
                 "or load code that you have read with trust_remote_code=True"
             ),
         ),
+        *openmp.SIGNS,
         sign(
             ("compiled using NumPy 1.x cannot be run", "_ARRAY_API not found", "numpy.dtype size changed"),
             r"compiled using NumPy 1\.x cannot be run|AttributeError: _ARRAY_API not found"
