@@ -35,10 +35,12 @@ _WORDS = {
     ),
 }
 _BAR = re.compile(
-    rb"^[^\n|]{0,120}\bLoading (?:\w{1,20} ){0,2}(?:checkpoint shards|weights)\b[^\n|%]{0,60}?(\d{1,3})%\|",
+    rb"^[^\n|]{0,120}\bLoading (?:\w{1,20} ){0,2}(?:checkpoint shards|weights)\b[^\n|%]{0,60}?(\d{1,3})% ?(?:Completed )?\|",
     re.MULTILINE,
 )
 """The bar of what loads the files of a model."""
+_INDENTED = re.compile(rb"(?:\(\w{1,60} pid=[^()\n]{1,80}\) ?|\[(?:rank)?\d{1,5}\]:? ?|\d{1,5}: ?)?[ \t]{2}")
+"""A line of a traceback's frames: what stands below another one is not the exception of that traceback."""
 _BETWEEN = 1 << 12
 """Bytes behind a bar in which what stopped it is said."""
 
@@ -50,7 +52,9 @@ def phase_of(text: bytes, position: int) -> str | None:
     >>> phase_of(log, len(log) - 3), phase_of(log.replace(b"from_pretrained", b"main"), len(log) - 3)
     ('loading', None)
     """
-    heading = text.rfind(TRACEBACK, max(0, position - LONGEST), position)
+    line = text.rfind(b"\n", 0, position) + 1
+    is_raised = _INDENTED.match(text, text.rfind(b"\n", 0, max(line - 1, 0)) + 1, line) is not None
+    heading = text.rfind(TRACEBACK, max(0, position - LONGEST), position) if is_raised else -1
     frames = text[heading:position] if heading >= 0 else b""
     last: dict[str, int] = {}
     for one, words in _WORDS.items():
@@ -69,4 +73,6 @@ def _is_below_bar(text: bytes, position: int) -> bool:
 
 def _has_trained(text: bytes, position: int) -> bool:
     """Whether steps stand before it: then more lies on the GPU than what is brought there."""
-    return next(iter(life.steps(text[max(0, position - LONGEST) : position])), None) is not None
+    before = text[max(0, position - LONGEST) : position]
+    steps = (before.rfind(b"\n", 0, step) + 1 for step in life.steps(before))
+    return any(_BAR.match(before, line) is None for line in steps)  # a bar of loading has a speed, too

@@ -41,6 +41,7 @@ LOADING = {
         (f"{SITE}/torch/nn/modules/module.py", "convert", "return t.to("),
         label="[rank3]: ",
     ),
+    "a server loads": "Loading safetensors checkpoint shards:  50% Completed | 2/4 [00:05<00:05,  2.50s/it]\n" + OUT,
     "below a bar": "Loading checkpoint shards:  33%|███▎      | 1/3 [00:05<00:10,  5.00s/it]\n" + OUT,
 }  # fmt: skip
 STATES = {
@@ -77,6 +78,9 @@ STEP = {
         (f"{SITE}/torch/optim/adamw.py", "step", "loss = closure()"),
         (f"{SITE}/lightning/pytorch/strategies/strategy.py", "training_step", "return self.model(*args)"),
     ),
+    "what a logger says behind a traceback of loading": LOADING["to the GPU"].replace(OUT, "KeyError: 'x'\n")
+    + "loss.backward() begins\nERROR: "
+    + OUT,
     "an earlier traceback is of loading": LOADING["to the GPU"].replace(OUT, "KeyError: 'x'\n")
     + traceback(TRAINS, (f"{SITE}/torch/nn/functional.py", "softmax", "ret = input.softmax(dim)")),
 }  # fmt: skip
