@@ -59,6 +59,10 @@ class Sign:
     """Speaks of all the time before it: training that came to its end did so in spite of it."""
     ends_job: bool = False
     """Says that the job, or a program that it started, ended with an error: also where training had come to its end before."""
+    explains_later: frozenset[str] = frozenset()
+    """Causes besides those of its own cause that follow from this text where their messages come after it."""
+    meaning: str | None = None
+    """Instead of the cause's own, where this text says another thing."""
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[bytes]:
@@ -114,6 +118,8 @@ def sign(
     where: Callable[[bytes, int], bool] | None = None,
     at_any_time: bool = False,
     ends_job: bool = False,
+    explains_later: frozenset[str] = frozenset(),
+    meaning: str | None = None,
 ) -> Sign:
     """A sign; without a pattern the literals themselves are it."""
     texts = (literals,) if isinstance(literals, str) else literals
@@ -131,4 +137,6 @@ def sign(
         where,
         at_any_time,
         ends_job,
+        explains_later,
+        meaning,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpc_llm.causes import requests
 from hpc_llm.causes.cause import Cause, sign
 from hpc_llm.causes.data import BAD_TEXT
 from hpc_llm.causes.frames import reads_configuration
@@ -166,6 +167,7 @@ CONFIG_ERROR = Cause(
             rf"^sbatch: error: (?:Batch job submission failed(?!: {UNAVAILABLE})|invalid|Invalid|Unable to open file|[^\n]{{0,60}}(?:not permitted|specification))",
             confidence=0.9,
         ),
+        *requests.OF_THE_JOB,
         # The limit that a request passes by itself stands in the line before; those that pass with time are `submit_limit`.
         sign(
             ("sbatch: error: QOS", "sbatch: error: Assoc", "salloc: error: QOS", "salloc: error: Assoc"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.frames import reads_data
+from hpc_llm.causes.hub import TOO_MANY_FOR_DATA
 
 BAD_TEXT = (
     ("JSONDecodeError: ", "UnicodeDecodeError: "),
@@ -120,6 +121,7 @@ DATA_MISSING = Cause(
                 + _BRING_DATASET
             ),
         ),
+        TOO_MANY_FOR_DATA,
         # Megatron's data sets are a pair of files, of which the program is given the name without its ending.
         sign(
             "Could not find a dataset index file",

@@ -304,9 +304,8 @@ PACKAGE_MISSING = Cause(
             remedy="the launcher wants the program numactl: install it, or drop --bind_cores_to_rank",
         ),
         sign(
-            ("FlashAttention2 has been toggled on", "package flash_attn seems to be not installed"),
-            r"FlashAttention2 has been toggled on, but it cannot be used|package flash_attn seems to be not installed",
-            remedy="flash_attn is not installed here: --set attention=sdpa, or python -m pip install flash-attn",
+            (" has been toggled on, but it cannot be used", "package flash_attn seems to be not installed"),
+            r"(?P<attention>Flash ?Attention[ -]?[234]?) has been toggled on, but it cannot be used|package (?P<attention_2>flash_attn) seems to be not installed",
         ),
         sign(
             "model needs a package that is missing",

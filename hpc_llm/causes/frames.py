@@ -174,16 +174,6 @@ _TRAINS = re.compile(
 )
 
 
-_EVALUATES = re.compile(
-    rb", in (?:_?evaluate|evaluation_loop|prediction_(?:loop|step)|validation_step|_?validate|run_validation|nested_concat|torch_pad_and_concatenate)\n"
-)
-
-
-def evaluates(text: bytes, position: int) -> bool:
-    """Whether what fails at `position` is an evaluation between the steps of training."""
-    return _EVALUATES.search(_frames(text, position)) is not None
-
-
 def engine_of_inference(text: bytes, position: int) -> str | None:
     """The program that only infers which fails at `position`, by the prefix of its line or the frames of its traceback.
 

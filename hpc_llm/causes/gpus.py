@@ -52,9 +52,6 @@ GPU_MISSING = Cause(
         sign("No devices were found", r"^No devices were found$", confidence=0.8),
         sign("setup doesn't support bf16/gpu. You need to assign use_cpu", confidence=0.85),
         sign(
-            "Duplicate GPU detected", r"Duplicate GPU detected *: rank (?P<rank>\d+) and rank \d+ both on [^\n]{1,60}"
-        ),
-        sign(
             "Torch not compiled with CUDA enabled",
             remedy=(
                 "the program asks for CUDA of a torch that is built without it: install a build of torch for this GPU, or load the site's module for it\n"
@@ -240,6 +237,7 @@ GPU_HARDWARE = Cause(
             "segfault",
             "kernel_failed",
             "gpu_missing",
+            "gpu_shared",
             "device_oom",
             "node_fail",
             "cancelled",

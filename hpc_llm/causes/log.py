@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from hpc_llm.causes import attempts, later, life, workload
+from hpc_llm.causes import attempts, last_error, later, life, workload
 from hpc_llm.causes.caught import left_over, without_repeated
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
@@ -78,6 +78,8 @@ class LogFindings:
     """The last line behind the steps that says that something was saved, where something was found behind the end."""
     has_steps: bool = False
     last_line: tuple[int, str] | None = None
+    error_line: tuple[int, str] | None = None
+    """The last line near the end in which Slurm or MPI says that something is an error."""
     is_empty: bool = True
     is_binary: bool = False
     """Whether it is no text at all; nothing is read of it then."""
@@ -219,6 +221,11 @@ class LogFindings:
         stripped = text.rstrip()
         start = stripped.rfind(b"\n") + 1
         self.last_line = (last.line_number(start), last.line(start)[:400].decode("utf-8", "replace").strip())
+        tail = text.rfind(b"\n", 0, max(0, len(text) - _TAIL)) + 1
+        error = last_error.last_error(text[tail:])
+        if error is not None:
+            begin = tail + error
+            self.error_line = (last.line_number(begin), last.line(begin)[:400].decode("utf-8", "replace").strip())
 
 
 def _roots(found: Sequence[Found], begins: Sequence[int]) -> list[Found]:

@@ -165,6 +165,12 @@ _HOST_REMEDY = (
     "keep parameters on the GPU: --method z2o or z3 instead of z3o (drop offload_param)"
 )
 
+_OF_RAY = (
+    "fewer or smaller tasks and actors on a node at a time: tell Ray what each needs (memory= and num_cpus= of ray.remote), which it then keeps apart\n"
+    "keep less on the host: less offload of parameters and optimizer states, fewer data loader workers, a smaller object store\n"
+    "ask for more only where the node has more than the whole that Ray names (USED / WHOLE in its message): sbatch --mem=0; else take more nodes"
+)
+
 PAGE_LOCKED_REMEDY = (
     "page-locked host memory ran out: turn it off with "
     "--set deepspeed.zero_optimization.offload_optimizer.pin_memory=false\n" + _HOST_REMEDY
@@ -223,6 +229,7 @@ HOST_OOM = Cause(
             ("killed due to memory pressure", "node running low on memory"),
             r"[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure|OutOfMemoryError: Task was killed due to the node running low on memory",
             confidence=0.95,
+            remedy=_OF_RAY,
         ),
         sign(
             "PBS: job killed: ",

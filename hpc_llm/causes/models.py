@@ -5,6 +5,7 @@ from __future__ import annotations
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.data import BAD_TEXT
 from hpc_llm.causes.frames import is_no_spawned_child, reads_model
+from hpc_llm.causes.hub import TOO_MANY_FOR_MODELS
 
 _DAMAGED = (
     "a file of the checkpoint is damaged, cut off or a Git LFS pointer: the traceback names the call that read it\n"
@@ -111,6 +112,7 @@ MODEL_MISSING = Cause(
                 "then on a login node: hpc-llm fetch NAME --to DIR, and --model DIR"
             ),
         ),
+        TOO_MANY_FOR_MODELS,
         sign(
             "SafetensorError",
             r"SafetensorError: Error while deserializing header",
@@ -137,6 +139,7 @@ MODEL_MISSING = Cause(
             r"\bUnpicklingError: Weights only load failed|\bWeightsUnpickler error: ",
             confidence=0.9,
             remedy=_MORE_THAN_TENSORS,
+            meaning="The file is there and was read: it holds more than tensors, which torch since 2.6 does not load unless it is told to.",
         ),
     ),
 )

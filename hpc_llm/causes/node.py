@@ -8,6 +8,7 @@ from bisect import bisect_left
 
 from hpc_llm.causes import aborts
 from hpc_llm.causes.cause import STARTED, Cause, sign
+from hpc_llm.causes.crashes import says_where
 from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.schedulers import by_signal, openmpi_signal, pbs_status
 from hpc_llm.causes.watchers import is_of_a_program
@@ -171,6 +172,13 @@ BUS_ERROR = Cause(
     ),
 )
 
+_CRASHED_THERE = (
+    "it crashed in {crashed_at}: the frames below the evidence, the innermost first, show how it came there\n"
+    "a package with compiled code that is named there is the first suspect: install it again, in a release that was built for this torch, CUDA or ROCm\n"
+    "mixed builds are the usual reason: one CUDA or ROCm, one MPI, extensions built for this torch\n"
+    "if it happens on one node only, leave that node out: --sbatch exclude={node}"
+)
+
 SEGFAULT = Cause(
     id="segfault",
     title="crashed in native code",
@@ -184,6 +192,23 @@ SEGFAULT = Cause(
     precedence=70,
     explains=frozenset(("collective_timeout",)),
     signs=(
+        # Python's faulthandler was on, and says where.
+        sign(
+            "Fatal Python error: ",
+            r"Fatal Python error: Segmentation fault$",
+            where=says_where,
+            precedence=71,
+            remedy=_CRASHED_THERE,
+        ),
+        # Who aborts had mostly a reason, which stands before it.
+        sign(
+            "Fatal Python error: ",
+            r"Fatal Python error: (?:Aborted|Floating[ -]point exception)$",
+            where=says_where,
+            precedence=40,
+            confidence=0.75,
+            remedy=_CRASHED_THERE,
+        ),
         sign("egmentation fault", r"^[^\n\"]{0,200}?\b[Ss]egmentation fault\b", where=is_of_a_program),
         sign(
             (

@@ -16,8 +16,10 @@ from itertools import islice
 from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.caught import caught_at, is_beside, weakened
 from hpc_llm.causes.cause import TRAINED_ON, Cause, Role, Sign
+from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
-from hpc_llm.causes.frames import engine_of_inference, evaluates, is_no_helper, is_of_a_request, is_of_a_stop
+from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_stop
+from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.recovered import of_what_goes_on, proceeds_without
 from hpc_llm.causes.samples import is_of_a_sample
@@ -178,7 +180,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     and not proceeds_without(cause.id, text, match.start())
                     and not (cause is PYTHON_EXCEPTION and is_of_a_request(text, match.start()))
                 ):
-                    details = _details(match) | _engine(cause, text, match.start())
+                    details = _details(match) | _around(cause, text, match.start())
                     said = of_what_goes_on(cause.id, one, text, match.start())
                     yield match.start(), cause, weakened(said) if is_beside(text, match.start()) else said, details
     for position, name, message in exceptions_in(text):
@@ -211,13 +213,16 @@ _OF_ENGINES = frozenset(("device_oom", "host_oom"))
 """Causes against which other things help in a program that only infers."""
 
 
-def _engine(cause: Cause, text: bytes, position: int) -> dict[str, str]:
+def _around(cause: Cause, text: bytes, position: int) -> dict[str, str]:
+    """What the lines around it say of it."""
+    if cause.id == "segfault":
+        return {"crashed_at": where} if (where := crashed_at(text, position)) is not None else {}
     if cause.id not in _OF_ENGINES:
         return {}
-    engine = engine_of_inference(text, position)
-    if engine is not None:
-        return {"engine": engine}
-    return {"phase": "evaluation"} if evaluates(text, position) else {}
+    engine, phase = engine_of_inference(text, position), phase_of(text, position)
+    told = {"engine": engine} if engine is not None else {}
+    is_told = phase == EVALUATION if cause.id == "host_oom" else phase is not None
+    return told | {"phase": str(phase)} if is_told and (engine is None or phase == LOADING) else told
 
 
 def _is_source(text: bytes, position: int) -> bool:

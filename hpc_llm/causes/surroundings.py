@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.causes import line_ends, openmp, requests
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.schedulers import BEYOND_NODE, NODE_REFUSED
 
@@ -56,6 +57,7 @@ LAUNCH_FAILED = Cause(
             r"srun: (?:fatal|error): (?P<setting>[\w-]+) set by two different environment variables",
             remedy="unset what the outer job set, before srun: `unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK`, or ask for it in one way only",
         ),
+        *requests.OF_THE_LAUNCH,
         sign(
             ("srun: error: Task launch ", "srun: error: Application launch ", "srun: error: Unable to satisfy"),
             rf"^[^\n]{{0,12}}srun: error: (?:Task launch for \S{{1,40}} failed on node \S{{1,80}}: |Application launch failed: )?{BEYOND_NODE}",
@@ -259,6 +261,7 @@ PACKAGES_APART = Cause(
                 "or load code that you have read with trust_remote_code=True"
             ),
         ),
+        *openmp.SIGNS,
         sign(
             ("compiled using NumPy 1.x cannot be run", "_ARRAY_API not found", "numpy.dtype size changed"),
             r"compiled using NumPy 1\.x cannot be run|AttributeError: _ARRAY_API not found"
@@ -327,14 +330,7 @@ SCRIPT_ERROR = Cause(
                 f"`bash -n SCRIPT` finds it\n{_UP_TO_THERE}"
             ),
         ),
-        sign(
-            ("\\r': command not found", "\\r': No such file", "DOS line breaks"),
-            r"\$'[^'\n]{0,80}\\r': (?:command not found|No such file)|^sbatch: error: Batch script contains DOS line breaks",
-            survived_after=STARTED,
-            at_any_time=True,
-            confidence=0.9,
-            remedy="the script has the line ends of Windows: sed -i 's/\\r$//' SCRIPT",
-        ),
+        *line_ends.SIGNS,
         sign(
             (": unbound variable", ": bad substitution"),
             r"^[^\n\"']{1,200}: line \d+: [^\n]{1,120}: (?:unbound variable|bad substitution)$",

@@ -266,7 +266,11 @@ def _is_explained(one: Found, explained: Mapping[str, int]) -> bool:
 
 def _follows(one: Found, roots: Sequence[Found]) -> bool:
     """Whether it comes after a message that explains what follows it."""
-    said = (f for f in roots if one.cause.id in f.cause.explains_later and f.precedence >= _firm(f.cause))
+    said = (
+        f
+        for f in roots
+        if one.cause.id in f.cause.explains_later | f.sign.explains_later and f.precedence >= _firm(f.cause)
+    )
     first = min(said, key=lambda f: f.position if f.file == one.file else -1, default=None)
     return first is not None and _is_later(one, first)
 

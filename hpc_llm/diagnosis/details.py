@@ -68,6 +68,8 @@ def _host_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str
     # slurmstepd writes several lines in any order, and one of them has the amounts.
     told = next((f for f in (root, *found) if f.cause is root.cause and "limit" in (f.details or {})), root)
     facts |= told.details or {}
+    if any(f.cause is root.cause and "DataLoader worker" in f.text for f in (root, *found)):
+        facts["killed"] = "data loader worker"
     if "used" in facts and "limit" in facts:
         used, limit = int(facts["used"]), int(facts["limit"])
         # Slurm counts in bytes since it writes StepId=, and counted in KiB when it began to write of limits.

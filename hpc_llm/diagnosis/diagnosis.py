@@ -12,17 +12,18 @@ from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, DEVICE_OOM, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.outlived import TAKEN_DOWN
-from hpc_llm.causes.program import NONE, OF_A_CHILD, PYTHON_EXCEPTION
+from hpc_llm.causes.program import NONE, OF_A_CHILD, PYTHON_EXCEPTION, UNKNOWN
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.causes.workload import SERVES, TRAINS
-from hpc_llm.diagnosis import after_end
+from hpc_llm.diagnosis import after_end, unnamed
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
 from hpc_llm.diagnosis.device_memory import is_filled_by_others, is_refused
 from hpc_llm.diagnosis.elsewhere import fit_for, in_other_words
 from hpc_llm.diagnosis.environment import of_the_job
+from hpc_llm.diagnosis.phases import meaning_in
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
 from hpc_llm.diagnosis.silent import of_others
 from hpc_llm.text.secrecy import redacted
@@ -213,21 +214,30 @@ def explained(
 
 
 def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
+    if verdict.root is not None and verdict.root.sign.meaning is not None:
+        return verdict.root.sign.meaning
     if verdict.cause.id == "walltime" and "signalled_after_s" in details:
         return _SIGNALLED_EARLY
     if verdict.cause.id == "device_oom" and is_refused(details):
         return _NOT_FULL
     if verdict.cause.id == "device_oom" and is_filled_by_others(details):
         return _HELD_BY_OTHERS
+    if verdict.cause.id == "device_oom" and not _has_own_remedy(verdict) and (there := meaning_in(details)) is not None:
+        return there
     if verdict.cause.id == "device_oom" and not verdict.is_guess and (details.get("engine") or _is_of_engine(verdict)):
         return _OF_AN_ENGINE
     if _is_only_signal(verdict):
         return _ENDED_BY_SIGNAL
-    if verdict.cause is PYTHON_EXCEPTION and verdict.root is not None and verdict.root.sign.remedy is not None:
+    if verdict.cause is PYTHON_EXCEPTION and _has_own_remedy(verdict):
         return _CALL_FAILED
     if verdict.is_guess and verdict.root is not None and verdict.root.sign.at_any_time:
         return _LIMIT_REACHED
     return _GUESSED.get(verdict.cause.id, verdict.cause.meaning) if verdict.is_guess else verdict.cause.meaning
+
+
+def _has_own_remedy(verdict: Verdict) -> bool:
+    """Whether the text that shows the root has an advice of its own."""
+    return verdict.root is not None and verdict.root.sign.remedy is not None
 
 
 def _is_of_engine(verdict: Verdict) -> bool:
@@ -309,13 +319,19 @@ def _without_root(
         if last is not None and last[1] and not any((log.file, last[0]) == (one.file, one.line) for one in lines):
             lines.append(Evidence(log.file, *last))
     overcame = verdict.cause is not NONE and any(log.went_on for log in logs)
+    meaning, remedy = (_OVERCAME, _SEE_RESULTS) if overcame else (verdict.cause.meaning, verdict.cause.remedy)
+    word = unnamed.told(logs) if verdict.cause is UNKNOWN and not overcame else None
+    if word is not None and (said := word[0].error_line) is not None:
+        meaning, remedy = word[1:]
+        shown = Evidence(word[0].file, *said)
+        lines = [shown, *(one for one in lines if one != shown)]
     return Diagnosis(
         source=source,
         cause=verdict.cause,
         confidence=verdict.confidence,
         summary=summary,
-        meaning=_OVERCAME if overcame else verdict.cause.meaning,
-        remedy=_SEE_RESULTS if overcame else verdict.cause.remedy,
+        meaning=meaning,
+        remedy=remedy,
         retry=verdict.cause.retry,
         evidence=tuple(lines[:_SHOWN]),
     )

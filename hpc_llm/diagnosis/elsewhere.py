@@ -103,12 +103,6 @@ _EITHER = {
 }
 """The same where it is not known which of both the program is."""
 
-WHERE_IT_EVALUATES = (
-    "it ran out in an evaluation: a smaller batch there (per_device_eval_batch_size of the Trainer), and only what is needed of its results on "
-    "the GPU: eval_accumulation_steps moves them to the host, preprocess_logits_for_metrics makes them smaller, prediction_loss_only keeps none\n"
-    "shorter sequences in the evaluation's data, or more GPUs"
-)
-
 _TRANSLATED = (
     (re.compile(r"--sbatch ([a-z-]+)=(\S+?)(?=[,;:)]|\s|$)"), r"sbatch --\1=\2"),
     (re.compile(r"--sbatch ([a-z-]+)"), r"sbatch --\1"),

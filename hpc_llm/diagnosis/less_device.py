@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpc_llm.diagnosis.case import Case
-from hpc_llm.diagnosis.ladder import Rung, host_bytes, rungs, states_bytes
+from hpc_llm.diagnosis.ladder import Rung, alternatives, host_bytes, rungs, states_bytes
 from hpc_llm.diagnosis.suffices import first_that_fits, seconds
 from hpc_llm.diagnosis.weighed import Scales, Weighed, gib, scales_of
 from hpc_llm.estimating.parts import Verdict
@@ -84,6 +84,21 @@ def _unexplained(scales: Scales, has_advice: bool) -> Iterator[str]:
         yield (
             f"by the estimate nothing else that trains the same holds clearly less of a GPU and fits there and on the node: {_DECIDE}"
         )
+
+
+def fewer_states(case: Case) -> list[str]:
+    """The ways to keep less of parameters, gradients and optimizer states on a GPU, with the batch as it is: for what ran out without one."""
+    plan, room = case.plan, case.gpu_bytes
+    before, lines = states_bytes(plan, letters_of(plan)), []
+    for rung in alternatives(plan):
+        states = states_bytes(rung.plan)
+        is_other = rung.plan.batch != plan.batch or rung.plan.model.recompute != plan.model.recompute
+        if is_other or states is None or before is None or states >= before or (room is not None and states >= room):
+            continue
+        memory = case.memory_flags(host_bytes(rung.plan), rung.plan)
+        if memory is not None:
+            lines.append(f"{rung.flags}{memory}  ({rung.why}: {gib(states)} of a GPU in place of {gib(before)})")
+    return lines or [f"no other way to train it keeps clearly less of the model on a GPU: {_DECIDE}"]
 
 
 def _by_states(case: Case) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpc_llm.causes.log import LogFindings
+from hpc_llm.causes.program import UNKNOWN
 from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import first_of
 from hpc_llm.diagnosis.askable import askable
@@ -105,7 +106,8 @@ def _explained(found: Look) -> Diagnosis:
         return unexplained(name, verdict, (), logs, True, "")
     summary = "" if found.known.logs and judgement.reason is None else _sentence(judgement.reason)
     made = unexplained(name, verdict, judgement.found, logs, False, summary)
-    return replace(made, meaning="Neither its records nor its output say more.")
+    is_silent = made.meaning == UNKNOWN.meaning
+    return replace(made, meaning="Neither its records nor its output say more.") if is_silent else made
 
 
 def _more_of_the_same(found: Look) -> list[Found]:

@@ -79,9 +79,11 @@ def missing(facts: Mapping[str, Any]) -> list[str]:
     if facts.get("program"):
         return _program(str(facts["program"]))
     names = [name for name in re.split(r"[,\s]+", str(facts.get("package") or "")) if name]
-    if not names:
+    if not names and not facts.get("attention"):
         return []
     tops = [name.partition(".")[0] for name in names]
+    if facts.get("attention") or tops == ["flash_attn"]:
+        return _without_flash(facts)
     lines = [_not_installable(name) for name in tops if _known(name) is None]
     known = [package for package in map(_known, tops) if package]
     if known:
@@ -89,6 +91,27 @@ def missing(facts: Mapping[str, Any]) -> list[str]:
             0, f"install it into the environment of the job: python -m pip install {' '.join(map(_word, known))}"
         )
     return [*lines, _SEE]
+
+
+_FLASH = (
+    "python -m pip install --no-build-isolation flash-attn\n"
+    "pip compiles it against the torch that is installed, on a machine with the toolkit of that torch's CUDA (nvcc)"
+)
+
+
+def _without_flash(facts: Mapping[str, Any]) -> list[str]:
+    """How to do without flash-attn in a run of ours, or in a program of others that asks for it or imports it."""
+    if facts.get("cluster"):
+        without = "leave the letter f out of --method, or --set attention=sdpa: torch's own attention needs no package"
+        return [without, f"or install it: {_FLASH}", _SEE]
+    setting = 'take torch\'s own attention, which needs no package: attn_implementation="sdpa" in from_pretrained, or in the settings of the program'
+    if facts.get("attention"):
+        return [setting, f"or install it: {_FLASH}", _SEE]
+    return [
+        f"where a setting alone asks for it, {setting}",
+        f"where the program imports it itself, install it: {_FLASH}",
+        _SEE,
+    ]
 
 
 _OTHER_COMMANDS = (

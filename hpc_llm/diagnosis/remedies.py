@@ -21,12 +21,13 @@ from hpc_llm.diagnosis.device_memory import (
     is_shared,
     who_refuses,
 )
-from hpc_llm.diagnosis.elsewhere import WHERE_IT_EVALUATES, in_general, where_it_infers
+from hpc_llm.diagnosis.elsewhere import in_general, where_it_infers
 from hpc_llm.diagnosis.exceptions import python_exception
-from hpc_llm.diagnosis.less_device import steps_down
+from hpc_llm.diagnosis.less_device import fewer_states, steps_down
 from hpc_llm.diagnosis.less_host import host_oom
 from hpc_llm.diagnosis.more_time import limits, same_gpu, walltime
 from hpc_llm.diagnosis.packages import command_missing, mismatched, missing
+from hpc_llm.diagnosis.phases import is_of_no_batch, remedy_in
 from hpc_llm.errors import counted
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.recipe import frozen_by, learning_rate
@@ -45,10 +46,11 @@ def device_oom(case: Case) -> list[str]:
         lines.append(f"--set env.{against_pieces(facts)}  (more was reserved and unused than was asked for)")
     if is_refused(facts):
         return [*lines, *who_refuses(facts)]
+    less = fewer_states if is_of_no_batch(facts) else steps_down
     if not is_shared(facts):
-        return [*lines, *steps_down(case)]
+        return [*lines, *less(case)]
     lines += [_not_alone(plan), _SEE_WHOSE]
-    return lines if is_filled_by_others(facts) else [*lines, *steps_down(case)]
+    return lines if is_filled_by_others(facts) else [*lines, *less(case)]
 
 
 _SEE_WHOSE = (
@@ -134,6 +136,7 @@ BY_PLAN: dict[str, Callable[[Case], list[str]]] = {
     "host_oom": host_oom,
     "walltime": walltime,
     "gpu_missing": gpu_missing,
+    "gpu_shared": gpu_missing,
     "nan_loss": _numbers,
     "loss_scale_collapse": _numbers,
     "preempted": preempted,
@@ -146,16 +149,20 @@ def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
     lines = [in_words_of_vendor(line, facts.get("vendor")) for line in elsewhere(facts)]
     if is_refused(facts):
         return lines
-    if facts.get("phase") == "evaluation" and not (lines and is_filled_by_others(facts)):
-        return [*lines, *WHERE_IT_EVALUATES.splitlines()]
+    if facts.get("phase") and not (lines and is_filled_by_others(facts)):
+        return [*lines, *remedy_in(facts)]
     if facts.get("engine") and not (lines and is_filled_by_others(facts)):
         return [*lines, *(where_it_infers("device_oom") or "").splitlines()]
     return lines if not lines or is_filled_by_others(facts) else [*lines, *in_general("device_oom")]
 
 
 def host_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
-    """What helps where the process that ran out only infers; nothing else of its own."""
-    return (where_it_infers("host_oom") or "").splitlines() if facts.get("engine") else []
+    """What helps where a data loader's worker was killed, or where the process that ran out only infers; nothing else of its own."""
+    usual = (where_it_infers("host_oom") or "").splitlines() if facts.get("engine") else []
+    return [_FEWER_WORKERS, *(usual or in_general("host_oom"))] if facts.get("killed") else usual
+
+
+_FEWER_WORKERS = "fewer data loader workers (num_workers), as it was one of them that was killed: each may hold a copy of the data and what it has read ahead"
 
 
 def module_missing(facts: Mapping[str, Any]) -> list[str]:

@@ -156,7 +156,11 @@ def _in_words_of(made: Diagnosis, row: Row) -> Diagnosis:
     """With what only the parser knows of the run: at which step its loss was no number, and which precision it has."""
     if made.cause is NAN_LOSS and row.invalid_reason and row.invalid_reason.startswith("the loss "):
         made = replace(made, summary=f"T{row.invalid_reason[1:]}.")
-    if row.kind == INFER and (instead := where_it_infers(made.cause.id)) is not None and "engine" not in made.details:
+    if (
+        row.kind == INFER
+        and (instead := where_it_infers(made.cause.id)) is not None
+        and made.details.keys().isdisjoint(("engine", "phase"))
+    ):
         made = replace(made, remedy=instead)
     if made.cause is NONE and row.eval_loss is not None and not math.isfinite(row.eval_loss):
         made = replace(made, summary=NO_NUMBER)

@@ -29,7 +29,7 @@ ENDING = "ENDING"
 _NOT_OVER = Verdict(NONE, 0.95, None, ())
 _NOT_KNOWN = Verdict(UNKNOWN, 0.3, None, ())
 _OF_THE_START = frozenset(
-    "port_in_use gpu_missing driver_mismatch module_missing conda_not_initialised package_missing model_missing "
+    "port_in_use gpu_missing gpu_shared driver_mismatch module_missing conda_not_initialised package_missing model_missing "
     "config_error python_exception".split()
 )
 """Causes that keep a program from training, or show in a rank's own record."""

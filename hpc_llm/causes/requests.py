@@ -1,0 +1,76 @@
+"""Requests that Slurm, a plugin of the site or an MPI under Slurm refuses before anything begins."""
+
+from __future__ import annotations
+
+from hpc_llm.causes.cause import sign
+from hpc_llm.causes.last_error import TAKEN
+
+_NEAR = 1 << 12
+
+
+_OF_THE_SITE = "A plugin with the site's own rules looked at the request and refused it: nothing was submitted."
+
+
+def _is_refusal(text: bytes, position: int) -> bool:
+    """Whether the request was not taken after all: a plugin may only remark on it."""
+    return TAKEN.search(text, position, position + _NEAR) is None
+
+
+OF_THE_LAUNCH = (
+    sign(
+        "mutually exclusive",
+        r"\bsrun: (?:fatal|error): SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive",
+        remedy=(
+            "two of these variables are set: one by the job's own request, the other by the shell or job from which it was submitted, or by a line of "
+            "the script: keep the one that the job asks for and unset the others before srun, as with `unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU`\n"
+            "see which: `env | grep SLURM_MEM` in the script, before srun"
+        ),
+    ),
+    # A program that is no rank of a launcher is a job of one process, which Intel's MPI only remarks on.
+    sign(
+        "Fatal error in ",
+        r"Fatal error in (?:internal_)?P?MPI_Init(?:_thread)?: [^\n]{0,200}",
+        after="PMI server not found",
+        confidence=0.9,
+        remedy=(
+            "Intel MPI was started by srun and does not know Slurm's PMI: export I_MPI_PMI_LIBRARY with the path of Slurm's libpmi2.so or libpmi.so "
+            "(the site's documentation names it; `find /usr/lib64 /opt -name 'libpmi*.so'`), and srun --mpi=pmi2\n"
+            "or start the ranks with Intel's own mpirun, without that variable"
+        ),
+    ),
+)
+"""What comes of a launch within a job."""
+
+OF_THE_JOB = (
+    sign(
+        "mutually exclusive",
+        r"^(?:sbatch|salloc|srun): (?:fatal|error): --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive",
+        remedy=(
+            "ask for memory in one way only: sbatch --mem, --mem-per-cpu or --mem-per-gpu; a default of the site or a variable counts as well: "
+            "`env | grep -E 'S(BATCH|ALLOC|LURM)_MEM'`"
+        ),
+    ),
+    sign(
+        (": error: lua: ", ": error: cli_filter", ": error: job_submit"),
+        r"^(?:sbatch|salloc|srun): error: (?:lua|cli_filter/lua|job_submit/lua|cli_filter|job_submit)(?: plugin)?: ?(?P<refusal>\S[^\n]{2,300})",
+        where=_is_refusal,
+        meaning=_OF_THE_SITE,
+        confidence=0.9,
+        remedy=(
+            "the site's own rules refused the request, and no job came of it: change the option that the message names as it says\n"
+            "where it names none, ask the site, or see its documentation for what each partition asks for"
+        ),
+    ),
+    sign(
+        "cli_filter plugin terminated with error",
+        r"^(?:sbatch|salloc|srun): error: cli_filter plugin terminated with error",
+        where=_is_refusal,
+        meaning=_OF_THE_SITE,
+        confidence=0.8,
+        remedy=(
+            "the site's own rules refused the request, and no job came of it: the line before says which option, where it has one\n"
+            "where it has none, ask the site, or see its documentation for what each partition asks for"
+        ),
+    ),
+)
+"""What comes of a request for a job."""
