@@ -26,6 +26,11 @@ BESIDE = ("smoke", "max_parallel", "only")
 _OF_FILES = tuple(name for name in NAMES if name != "env_file")
 _OF_A_CALL = ("logs", "run_id", "force", "wait", "dry_run")
 """Options of one call, which are no part of an experiment."""
+_IN_PYTHON = {
+    "dry_run": "render(...) gives the scripts that submit would send, and submits nothing",
+    "wait": "wait(submit(...)) follows the runs to their end",
+}
+"""Options of commands that a program says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +145,12 @@ def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
     layer: dict[str, Any] = {}
     for name, option in options.items():
         if name not in (*NAMES, *BESIDE):
+            if name in _OF_A_CALL:
+                raise RequestError(
+                    f"this function has no option {name!r}" + (f": {way}." if (way := _IN_PYTHON.get(name)) else ".")
+                )
             said = answered("option", name, "--" if spelled else "", value=str(option))
-            raise RequestError(said or unknown_name("option", name, (*NAMES, *BESIDE, *_OF_A_CALL)))
+            raise RequestError(said or unknown_name("option", name, (*NAMES, *BESIDE)))
         if name in NAMES and option is not None and option != []:
             layer[name] = option if spelled else typed("the request", name, option)
     sources = {name: f"--{name.replace('_', '-')}" if spelled else name for name in layer}
@@ -281,8 +290,10 @@ def _read_content(content: Mapping[str, Any], where: str, source: str, check: Ch
 
 def _refuse_blank(experiment: Any, options: Mapping[str, Any], spelled: str) -> None:
     """Refuse `--set PATH VALUE`, of which the value would be taken for the experiment file."""
+    if not spelled or not isinstance(experiment, (str, os.PathLike)) or os.path.exists(experiment):
+        return
     pair = next((one for one in options.get("set") or () if "=" not in str(one)), None)
-    if spelled and pair is not None and isinstance(experiment, (str, os.PathLike)) and not os.path.exists(experiment):
+    if pair is not None:
         raise RequestError(
             f"--set {pair} {os.fspath(experiment)}: a setting is one word, PATH=VALUE. Write --set {pair}={os.fspath(experiment)}."
         )

@@ -45,6 +45,8 @@ def swept(values: Mapping[str, Any], key: str) -> list[str]:
 
 def typed(where: str, name: str, value: Any) -> Any:
     """A value of the file in the type that the flag would have."""
+    if value is None and name not in LISTS:
+        raise RequestError(f"{where}: {name} has nothing behind it. Give a value, or leave it out.")
     if name in LISTS:
         return [
             text
@@ -72,12 +74,23 @@ def typed(where: str, name: str, value: Any) -> Any:
     return str(value)
 
 
+_FILLED = {
+    "set": "Give keys with values, as in {optimizer.lr: 1e-4}",
+    "sbatch": "Give options with values, as in {qos: high}",
+}
+"""What stands behind a name."""
+
+
 def _items(where: str, name: str, item: Any) -> Iterator[str]:
     """What the repeatable flag `name` would have been given, from one item of the file's list or mapping."""
     if isinstance(item, (str, os.PathLike)):
         yield os.fspath(item)
     elif not isinstance(item, dict) or name == "data":
-        raise RequestError(f"{where}: {name} holds {item!r}, text is needed.")
+        if item is None:
+            raise RequestError(
+                f"{where}: {name} has nothing behind it. {_FILLED.get(name, 'Give a value')}, or leave it out."
+            )
+        raise RequestError(f"{where}: {name} holds {item!r}. {_FILLED.get(name, 'Give text')}.")
     elif name == "sbatch":
         off = next((key for key, value in item.items() if value is False), None)
         if off is not None:

@@ -60,6 +60,9 @@ def test_every_argument_of_every_function_takes_nothing_of_a_wrong_kind_in_silen
         (lambda: hpc_llm.fetch("tiny"), "fetch needs to: call it as fetch(to=…)."),
         (lambda: hpc_llm.wait([], timeout="1m"), "wait: timeout is '1m': a number is needed."),
         (lambda: hpc_llm.parse("x", logs=["a"]), "parse: logs is of type list: the path of a file or folder, as text or a Path, is needed."),
+        (lambda: hpc_llm.plan(method="z3", set=3), "the request: set holds 3. Give keys with values, as in {optimizer.lr: 1e-4}."),
+        (lambda: hpc_llm.plan(method="z3", steps=[1]), "the request: steps is [1], a whole number is needed."),
+        (lambda: hpc_llm.submit(method="z3", wait=True), "this function has no option 'wait': wait(submit(...)) follows the runs to their end."),
         (lambda: hpc_llm.status("a", runs="b"), "status got runs twice, once without its name. Keep one of them."),
     ],
 )  # fmt: skip
