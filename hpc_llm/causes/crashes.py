@@ -18,7 +18,7 @@ _MOST = 256
 def crashed_at(text: bytes, position: int) -> str | None:
     """File, line and function of the call in which the thread crashed that the line at `position` speaks of; None where nobody says it.
 
-    >>> crashed_at(b'Fatal Python error: Aborted\n\nCurrent thread 0x7f (most recent call first):\n  File "/e/a.py", line 7 in f\n', 0)
+    >>> crashed_at(b'Fatal Python error: Aborted\\n\\nCurrent thread 0x7f (most recent call first):\\n  File "/e/a.py", line 7 in f\\n', 0)
     '/e/a.py:7 in f'
     """
     line = text.rfind(b"\n", 0, position) + 1

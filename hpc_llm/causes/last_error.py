@@ -25,7 +25,7 @@ _REFUSED = re.compile(r"^(?:\[?\d{1,5}\]?: ?)?(?:sbatch|salloc|qsub|bsub): ")
 def last_error(text: bytes) -> int | None:
     """Where the last such line in `text` begins, unless steps of training follow it, or the request was taken.
 
-    >>> last_error(b"ok\nsrun: fatal: no such thing\nsrun: error: n1: task 0: Exited with exit code 1\n")
+    >>> last_error(b"ok\\nsrun: fatal: no such thing\\nsrun: error: n1: task 0: Exited with exit code 1\\n")
     3
     """
     found = [line.start() for line in _ERROR.finditer(text) if not _NO_REASON.search(line[0])]
