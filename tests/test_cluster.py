@@ -67,14 +67,35 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("node.cpus", 32.5, "'node.cpus' is 32.5: a whole number is needed"),
         ("account.required", "yes", "'account.required' is 'yes': true or false is needed."),
         ("account.pattern", "(", "'account.pattern' is '(': not a regular expression"),
-        ("sources", [], "'sources' is []: list should have at least 1 item"),
+        ("sources", [], "'sources' is []: at least 1 is needed."),
+        (
+            "prelude.load",
+            ["cuda/12.6 miniforge3"],
+            "load has 'cuda/12.6 miniforge3', and the name of a module has no blank. Write several as cuda/12.6, miniforge3.",
+        ),
+        ("prelude.load", ["cuda/12.6", ""], "load names a module without a name. Leave it out."),
+        (
+            "gpu.peak_tflops",
+            {"fp16": 0},
+            "fp16: 0 TFLOP/s are none: give the peak of the data sheet, or leave fp16 out.",
+        ),
+        (
+            "status.checked",
+            "2026-11-26",
+            "'status.checked' is '2026-11-26': year and month are needed, as in '2026-11'.",
+        ),
         ("sources", "a page", "'sources' is 'a page': a list is needed, as in [a, b]."),
         ("env.common.X", 5, "'env.common.X' is 5: text is needed"),
         ("status.checked", "last week", "'status.checked' is 'last week'"),
         ("schema", 2, "'schema' is 2: it must be 1."),
         ("name", "Tai wan", "'name' is 'Tai wan'"),
         ("partitions.0.max_time", "a day", "'a day' is not a time. Write HH:MM:SS, D-HH:MM:SS or minutes."),
-        ("partitions.0.max_time", 86400, "'partitions.0.max_time' is 86400: text is needed"),
+        (
+            "partitions.0.max_time",
+            86400,
+            "'partitions.0.max_time' is 86400: a time is needed, in quotes: '48:00:00' are 48 hours",
+        ),
+        ("defaults.time", 4, "'defaults.time' is 4: a time is needed, in quotes: '48:00:00' are 48 hours"),
         ("defaults.time", "soon", "'defaults.time' is 'soon': 'soon' is not a time."),
         ("defaults.steps", 0, "'defaults.steps' is 0: it must be greater than 0."),
         ("launch.single_node", "ibrun", "there is no launcher 'ibrun': did you mean 'mpirun'? Valid: mpirun,"),
@@ -201,9 +222,14 @@ def test_a_wrong_profile_is_told_file_key_and_what_is_allowed(place: str, value:
 
 
 def test_a_memory_flag_needs_what_it_is_computed_from() -> None:
-    with pytest.raises(ProfileError, match=r"request\.memory is 'mem', which is computed from node\.mem_gb_per_gpu"):
+    with pytest.raises(
+        ProfileError, match=r"node\.mem_gb_per_gpu is missing, from which request\.memory 'mem' is computed\.$"
+    ):
         parse_cluster(changed("delta", "node", {"cpus": 64}), "d.yaml")
-    with pytest.raises(ProfileError, match=r"request\.memory is 'mem-per-cpu'"):
+    own = r"partition gpuA100x4: node\.mem_gb_per_gpu is missing, .* is computed, as its own node replaces that of the file"
+    with pytest.raises(ProfileError, match=own):
+        parse_cluster(changed("delta", "partitions.0.node", {"cpus": 64}), "d.yaml")
+    with pytest.raises(ProfileError, match=r"node\.cpus_per_gpu is missing, from which request\.memory 'mem-per-cpu'"):
         data = changed("delta", "request.memory", "mem-per-cpu")
         data["node"] = {"mem_gb_per_gpu": 62.5}
         parse_cluster(data, "d.yaml")

@@ -40,7 +40,10 @@ def changed(method: str, place: str, value: Any) -> dict[str, Any]:
         ("description", ..., "'description' is missing."),
         ("optimizer.lr", "small", "'optimizer.lr' is 'small': a number is needed."),
         ("optimizer.lr", -1.0, "'optimizer.lr' is -1.0: it must be greater than or equal to 0."),
-        ("optimizer.betas", [0.9], "'optimizer.betas' is [0.9]: list should have at least 2 items"),
+        ("optimizer.betas", [0.9], "'optimizer.betas' is [0.9]: at least 2 are needed."),
+        ("optimizer.type", "adamw", "'optimizer.type' is 'adamw': valid are 'AdamW',"),
+        ("optimizer.type", ["AdamW", "lion"], "'optimizer.type.1' is 'lion': valid are 'AdamW',"),
+        ("optimizer.type", None, "'optimizer.type' is null: valid are 'AdamW',"),
         ("optimizer.betas", [0.9, 1.0], "'optimizer.betas.1' is 1.0: it must be less than 1."),
         ("optimizer.type", "SGD", "valid are 'AdamW', 'Adam', 'AdamW8bit', 'Adam8bit', 'PagedAdamW8bit'"),
         (

@@ -474,7 +474,12 @@ def test_a_time_over_the_limit_is_refused_and_the_right_partition_named() -> Non
         partition="gtest",
         time="01:00:00",
     )
-    refused(PlanError, "Ask for less with --time, since no partition here allows it.", "taiwania2", time="5-00:00:00")
+    refused(
+        PlanError,
+        "Ask for less with --time, since no partition with these GPUs allows it.",
+        "taiwania2",
+        time="5-00:00:00",
+    )
     refused(RequestError, "time 'tomorrow' is not a time.", "taiwania2", time="tomorrow")
     refused(RequestError, "time '0' is no time at all.", "taiwania2", time="0")
     assert planned("taiwania2", "z3", partition="gtest", time="30").plan.job.time_s == 1800

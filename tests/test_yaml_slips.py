@@ -15,6 +15,10 @@ from hpc_llm.text.yaml_text import parse_yaml
         ("cluster: local\nmodel: tiny\nmethod z3\n", "line 3: not valid YAML: a key without its colon"),
         ("cluster: local\nname: exp: one\n", "line 2: not valid YAML: a second colon in one line: quote the value"),
         ('a: b\nmodel: "tiny\nmethod: z3\n', "line 2: not valid YAML: a quote is opened here and never closed"),
+        ("a: b\n\tc: d\n", "line 2: not valid YAML: a tab: YAML is indented by blanks"),
+        ("a:\n\tb: c\n", "line 2: not valid YAML: a tab: YAML is indented by blanks"),
+        ("set:\n  x: 1\n\ty: 2\n", "line 3: not valid YAML: a tab: YAML is indented by blanks"),
+        ("\ta: b\n", "line 1: not valid YAML: a tab: YAML is indented by blanks"),
         ("a: b\n  c: d\n", "line 2: not valid YAML: mapping values"),
     ],
 )

@@ -147,7 +147,7 @@ def hold(
     if qos.lifts(asked.what) is None:
         draft.notices.append(f"{allows}, and whether qos {qos.name} lifts that is not known here")
         return
-    nowhere = ", since no partition here allows it" if asked.what == "time" else ""
+    nowhere = ", since no partition with these GPUs allows it" if asked.what == "time" else ""
     raise PlanError(f"{allows}. {asked.less}{_ways([asked, *size], cluster, partition, qos) or nowhere}.")
 
 

@@ -118,16 +118,22 @@ class Cluster(Strict):
         self._check_extra()
         self._check_qos()
         if self.request.memory != "omit":
-            for node in [self.node_of(p) for p in self.partitions] or [self.node]:
-                missing = node.mem_gb_per_gpu is None or (
-                    self.request.memory == "mem-per-cpu" and not node.cpus_per_gpu
-                )
-                if missing and self.gpu.vendor in ("nvidia", "amd"):
-                    raise ValueError(
-                        f"request.memory is '{self.request.memory}', which is computed from node.mem_gb_per_gpu "
-                        "(and node.cpus_per_gpu for mem-per-cpu): one of them is missing"
-                    )
+            self._check_memory()
         return self
+
+    def _check_memory(self) -> None:
+        """What the memory that is asked for is computed from; the node of a partition stands in place of the file's."""
+        needed = ("mem_gb_per_gpu", "cpus_per_gpu") if self.request.memory == "mem-per-cpu" else ("mem_gb_per_gpu",)
+        nodes = [(f"partition {p.name}: ", self.node_of(p), p.node is not None) for p in self.partitions] or [
+            ("", self.node, False)
+        ]
+        for place, node, is_own in nodes:
+            missing = next((name for name in needed if not getattr(node, name)), None)
+            if missing and self.gpu.vendor in ("nvidia", "amd"):
+                own = ", as its own node replaces that of the file" if is_own else ""
+                raise ValueError(
+                    f"{place if is_own else ''}node.{missing} is missing, from which request.memory '{self.request.memory}' is computed{own}"
+                )
 
     def _check_extra(self) -> None:
         try:

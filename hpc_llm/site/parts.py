@@ -48,6 +48,17 @@ def check_full(paths: Iterable[str], field: str) -> None:
             raise ValueError(f"{field} is '{path}', and the job works in the folder of its run. Give the full path")
 
 
+def check_modules(names: Iterable[str], field: str) -> None:
+    """Raise a ValueError for what is no name of one module."""
+    for name in names:
+        if not name.strip():
+            raise ValueError(f"{field} names a module without a name. Leave it out")
+        if len(name.split()) > 1:
+            raise ValueError(
+                f"{field} has '{name}', and the name of a module has no blank. Write several as {', '.join(name.split())}"
+            )
+
+
 def _check_launcher(name: str) -> str:
     try:
         return find_launcher(name).name
@@ -256,6 +267,9 @@ class Prelude(Strict):
     def _modules_where_there_are_modules(self) -> "Prelude":
         for field in ("init", "use"):
             check_full(getattr(self, field), field)
+        for field in ("load", "load_multi_node"):
+            check_modules(getattr(self, field), field)
+        check_modules(self.profilers.values(), "profilers")
         if self.module_system == "none":
             for name in ("init", "use", "load", "load_multi_node", "profilers"):
                 if getattr(self, name):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ def _others(kind: str, chain: tuple[Path, ...]) -> list[str]:
     return sorted({path.name.removesuffix(suffix) for path in there if path.resolve() not in own})
 
 
-_KIND = re.compile(r"str|int|float|bool|(?:list|dict)\[[^\n]{1,80}\]")
+_KIND = re.compile(r"str|int|float|bool|(?:list|dict|literal)\[[^\n]{1,2000}\]")
 """In the place of an error, which of several kinds of a value was tried."""
 _FIELDS = re.compile(r"(?<![\w'.])[a-z][a-z_]*(?:\.[a-z][a-z_]*)*(?![\w'])")
 """Words of a sentence that may be fields."""
@@ -246,12 +247,26 @@ _NEEDED = {
     "bool_type": "true or false is needed",
 }
 """Kind of a validation error -> what a person is told."""
+_TIME = "a time is needed, in quotes: '48:00:00' are 48 hours, '2-00:00:00' two days, '48' alone 48 minutes"
+_TIMES = ("time", "max_time")
+_FORMS = {r"^\d{4}-\d{2}$": "year and month are needed, as in '2026-11'"}
+"""Pattern -> the form in words."""
 
 
 def _in_words(item: Any) -> str:
     """What is wrong with a value, in words of the file and not of the program that checks it."""
+    if item["type"] == "string_type" and item["loc"][-1] in _TIMES:
+        return _TIME
+    if item["type"] == "string_type" and item["input"] is None:
+        return "text is needed, or leave it out"
     if item["type"] in _NEEDED:
         return _NEEDED[item["type"]]
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _FORMS:
+        return _FORMS[item["ctx"]["pattern"]]
+    if item["type"] in ("too_short", "too_long"):
+        is_short = item["type"] == "too_short"
+        number = item["ctx"]["min_length" if is_short else "max_length"]
+        return f"at {'least' if is_short else 'most'} {number} {'is' if number == 1 else 'are'} needed"
     if item["type"] == "literal_error":
         expected = str(item["ctx"]["expected"])
         near = did_you_mean(str(item["input"]), _QUOTED.findall(expected)).rstrip("?")
@@ -269,13 +284,23 @@ def _as_yaml(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 
+def _one_of_each(errors: Iterable[Any]) -> Iterator[Any]:
+    """Of a value that may be of several kinds, what is wrong with the kind that was meant: a list is no misspelt name."""
+    by_place: dict[tuple[Any, ...], list[Any]] = {}
+    for item in errors:
+        by_place.setdefault(tuple(part for part in item["loc"] if not _KIND.fullmatch(str(part))), []).append(item)
+    for items in by_place.values():
+        is_list = isinstance(items[0]["input"], list)
+        yield next((one for one in items if (one["type"] != "list_type") != is_list or len(items) == 1), items[0])
+
+
 def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str]]) -> ProfileError:
     """A ProfileError in plain sentences from a pydantic ValidationError.
 
     `allowed` maps a dotted place in the file to the keys that are valid there.
     """
     sentences = []
-    for item in error.errors():
+    for item in _one_of_each(error.errors()):
         place = ".".join(str(part) for part in item["loc"] if not _KIND.fullmatch(str(part)))
         parent = ".".join(str(part) for part in item["loc"][:-1] if not isinstance(part, int))
         if item["type"] == "extra_forbidden":

@@ -13,10 +13,16 @@ def slip(error: Any, text: str) -> tuple[int, str] | None:
         return begun.line, "a quote is opened here and never closed: close it"
     if begun is not None and str(problem).startswith("could not find expected ':'"):
         return begun.line, "a key without its colon: write KEY: VALUE, with a colon and a blank after it"
-    if mark is None or not str(problem).startswith("mapping values are not allowed"):
+    if mark is None:
         return None
     lines = text.split("\n")
     here = lines[mark.line] if mark.line < len(lines) else ""
+    if "found a tab character" in str(problem) or (
+        "cannot start any token" in str(problem) and here[mark.column : mark.column + 1] == "\t"
+    ):
+        return mark.line, "a tab: YAML is indented by blanks, so write blanks in its place"
+    if not str(problem).startswith("mapping values are not allowed"):
+        return None
     if here.count(": ") + here.rstrip().endswith(":") > 1:
         return mark.line, 'a second colon in one line: quote the value, as in KEY: "a: b"'
     before = lines[mark.line - 1] if mark.line else ""
