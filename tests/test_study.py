@@ -99,6 +99,14 @@ def test_entries_drop_add_and_enrich_combinations(write: Write) -> None:
     assert names(planned)[-1] == "alone"
 
 
+def test_a_list_at_the_top_and_in_the_matrix_is_refused(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, write(method=["z2", "ddp"], matrix={"method": ["z3"], "seed": [1, 2]}))
+    assert (
+        said == "study.yaml: method is a list at the top and in matrix, whose values count alone. Keep one of them.\n"
+    )
+    assert names(hpc_llm.plan(write(method="z2", matrix={"method": ["z3", "ddp"]}))) == ["z3", "ddp"]
+
+
 def test_lists_at_the_top_are_axes_of_a_matrix_and_sweep_the_other_runs(write: Write) -> None:
     file = write(method=["z2", "z3"], matrix={"seed": [1, 2]}, exclude=[{"method": "z3", "seed": 2}])
     assert names(hpc_llm.plan(file)) == ["z2,seed=1", "z2,seed=2", "z3,seed=1"]

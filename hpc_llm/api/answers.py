@@ -106,7 +106,7 @@ def report(
     )
 
     if not 0 <= tolerance < 1:  # nothing can fall by more than all of it: no regression would be told
-        meant = f", and {tolerance / 100:g} for {tolerance:g} %" if 1 <= tolerance < 100 else ""
+        meant = f", and {tolerance / 100:g} for {tolerance:g} %" if 1 <= tolerance < 100 and tolerance != 5 else ""
         raise RequestError(f"tolerance {tolerance:g} is no share below 1: give 0.05 for 5 %{meant}.")
     refuse_address("output", os.fspath(output))
     folder = Path(output)

@@ -87,8 +87,12 @@ def read_study(content: Mapping[str, Any], base: Layer, where: str, check: Check
         return None
     reader = _Reader(where, check)
     axes = reader.axes(content["matrix"]) if "matrix" in content else {}
+    if unheeded := next((name for name in _lists(base) if name in axes), None):
+        raise RequestError(
+            f"{where}: {unheeded} is a list at the top and in matrix, whose values count alone. Keep one of them."
+        )
     if any(key in content for key in ("matrix", "exclude", "include")):
-        axes = {name: names for name, names in _lists(base).items() if name not in axes} | axes
+        axes = _lists(base) | axes
     excluded = [reader.combination(item, axes, place) for item, place in reader.items(content, "exclude")]
     included = [reader.included(item, axes, place) for item, place in reader.items(content, "include")]
     runs = [reader.entry(item, place) for item, place in reader.items(content, "runs")]

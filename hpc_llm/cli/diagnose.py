@@ -74,6 +74,10 @@ def diagnose(
             "diagnose needs a run, a log file, a folder, or - for stdin. `hpc-llm status` lists the runs."
         )
     found = [diagnosis for target in targets for diagnosis in _diagnose(target, logs)]
+    if not found:
+        raise RequestError(
+            f"there is no run and no log in {', '.join(targets)}: give a run, a log file, or a folder that holds some."
+        )
     if as_json:
         print_json([d.to_dict() for d in found] if len(found) != 1 else found[0].to_dict())
         return

@@ -17,6 +17,7 @@ import pytest
 
 from hpc_llm.causes.search import rank_of
 from hpc_llm.causes.tracebacks import exceptions_in
+from hpc_llm.cli import run
 from hpc_llm.diagnosis import Diagnosis, diagnose_files, diagnose_stream, jobs_under
 from hpc_llm.errors import RequestError
 
@@ -160,3 +161,8 @@ def test_exceptions_of_interleaved_ranks() -> None:
         ("my.pkg.Strange", "it broke"),
         ("KeyError", "'x'"),
     ]
+
+
+def test_a_folder_with_nothing_in_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diagnose", str(tmp_path)]) == 2
+    assert f"there is no run and no log in {tmp_path}: give a run, a log file" in capsys.readouterr().err
