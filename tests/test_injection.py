@@ -246,7 +246,9 @@ def test_variables_of_a_profile_expand_variables_and_nothing_else(machine: Machi
 @given(modules=st.lists(words.filter(lambda m: not m.startswith(("missing", "silent"))), min_size=1, max_size=15))
 def test_modules_of_any_name_are_one_argument(machine: Machine, modules: list[str]) -> None:
     machine.log.unlink(missing_ok=True)
-    ended = machine.run(machine.script(machine.cluster(prelude__load=["conda", *modules])))
+    plain = machine.cluster()  # a profile holds no module with a blank in its name
+    cluster = plain.model_copy(update={"prelude": plain.prelude.model_copy(update={"load": ["conda", *modules]})})
+    ended = machine.run(machine.script(cluster))
     assert ended.code == 0, ended.stderr
     assert "".join(f"module load {module}\n" for module in modules) in machine.log.read_bytes().decode()
     untouched(str(modules))

@@ -116,6 +116,11 @@ SBATCH_VALUES = {
     "cpus-per-gpu": "4",
     "signal": "USR1@60",
     "mem": "100G",
+    "begin": "now",
+    "deadline": "tomorrow",
+    "hint": "nomultithread",
+    "kill-on-invalid-dep": "yes",
+    "mail-type": "END",
 }
 BY_SENTENCE = {"--gpus-per-node N; where": "--gpus-per-node 2", "signal=": "--sbatch signal=B:USR1@300 --save-every 5"}
 

@@ -439,7 +439,8 @@ def test_every_stop_has_been_seen_here() -> None:
     ['a "quoted" name', "back\\slash", "tab\tand\x1f", "line\nbreak", "é ü 漢", "percent %s %d", "{json: 1}, [x]"],
 )
 def test_the_reason_is_valid_json_whatever_it_holds(machine: Machine, name: str) -> None:
-    cluster = machine.cluster(prelude__load=[f"missing {name}"])
+    plain = machine.cluster()  # a profile holds no module of such a name
+    cluster = plain.model_copy(update={"prelude": plain.prelude.model_copy(update={"load": [f"missing {name}"]})})
     ended = machine.run(machine.script(cluster))
     clean = "".join(c if c >= " " else " " for c in name)
     stopped(ended, Stop.MODULE_FAILED, f"module missing {clean} failed to load")
