@@ -29,7 +29,7 @@ def flags(cluster: Cluster, *options: str) -> tuple[dict[str, Any], tuple[str, .
 
 
 def words(name: str) -> list[str]:
-    return [name, f"{name}=1", f"{name}=4G", f"{name}=lustre:2", f"{name}=nomultithread", f"{name}=other"]
+    return [name, f"{name}=1", f"{name}=4G", f"{name}=lustre:2", f"{name}=multithread", f"{name}=other"]
 
 
 @pytest.mark.parametrize("style", ["mem", "mem-per-gpu", "mem-per-cpu"])
