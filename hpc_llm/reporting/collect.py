@@ -94,6 +94,7 @@ class ReportedRun:
     is_ours: bool = False
     """Whether it is a run folder of hpc-llm."""
     ran_here: RanHere | None = None
+    """None where a scheduler keeps runs apart, and of one that is not over."""
     folder: str | None = None
     of_search: str | None = None
     """Folder of the search of which it is a try."""

@@ -193,8 +193,9 @@ def _figures(values: list[float], metric: Metric) -> dict[str, Any]:
 def best(section: Table) -> dict[str, set[int]]:
     """Metric name -> numbers of the rows that are the best of `section`; empty where there is nothing to compare.
 
-    Only completed rows count whose runs had their machine for themselves, among those that were fed the same data; what is equal in the digits shown is equally good, and of
-    repeats none is best whose interval reaches into that of the next. Losses count only where all of them ran equally many steps.
+    Only completed rows count whose runs had their machine for themselves, among those that were fed the same data; what is equal in
+    the digits shown is equally good, and of repeats none is best whose interval reaches into that of the next. Losses count only
+    where all of them ran equally many steps.
     """
     done = section.where(lambda row: row["outcome"] == Outcome.COMPLETED.value and not row["beside"])
     marks: dict[str, set[int]] = {}

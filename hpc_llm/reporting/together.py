@@ -14,15 +14,14 @@ _NAMED = 3
 def beside_others(runs: Sequence[ReportedRun]) -> list[bool]:
     """Of each run, whether another one of the report ran on its machine meanwhile; the tries of one search take turns."""
     found = [False] * len(runs)
-    of_machine: dict[str, list[int]] = defaultdict(list)
+    of_machine: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
     for i, run in enumerate(runs):
-        if run.ran_here is not None:
-            of_machine[run.ran_here.host].append(i)
-    for members in of_machine.values():
-        members.sort(key=lambda i: _began(runs[i]))
-        for at, i in enumerate(members):
-            for j in members[at + 1 :]:
-                if _began(runs[j]) >= _ended(runs[i]):
+        if (here := run.ran_here) is not None:
+            of_machine[here.host].append((here.began, here.ended, i))
+    for members in map(sorted, of_machine.values()):
+        for at, (_, ended, i) in enumerate(members):
+            for began, _, j in members[at + 1 :]:
+                if began >= ended:
                     break
                 if not _take_turns(runs[i], runs[j]):
                     found[i] = found[j] = True
@@ -39,14 +38,6 @@ def note_of(runs: Sequence[ReportedRun], beside: Sequence[bool]) -> list[str]:
         f"{counted(len(names), 'run')} of this report ran at the same time as others of it on one machine without a scheduler, which makes "
         f"each of them slower: no row that holds one is the best. {', '.join(names[:_NAMED])}{more}."
     ]
-
-
-def _began(run: ReportedRun) -> float:
-    return run.ran_here.began if run.ran_here else 0.0
-
-
-def _ended(run: ReportedRun) -> float:
-    return run.ran_here.ended if run.ran_here else 0.0
 
 
 def _take_turns(one: ReportedRun, other: ReportedRun) -> bool:
