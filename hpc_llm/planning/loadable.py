@@ -6,12 +6,12 @@ Standard library only.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import ModelRequestError, PlanError
+from hpc_llm.text.late_pattern import late_pattern
 
 _ENCODERS = frozenset(
     """albert bert big_bird camembert convbert data2vec-text deberta deberta-v2 distilbert electra ernie esm eurobert flaubert fnet
@@ -20,7 +20,7 @@ _ENCODERS = frozenset(
     yoso""".split()
 )
 """Families whose models see the whole text at each place, unless the config says is_decoder."""
-_OTHER_HEAD = re.compile(r"(?:For(?!CausalLM|ConditionalGeneration)[A-Z]\w{1,60}|EncoderModel)\Z")
+_OTHER_HEAD = late_pattern(r"(?:For(?!CausalLM|ConditionalGeneration)[A-Z]\w{1,60}|EncoderModel)\Z")
 """How the names of classes end that are made for something else: ForSequenceClassification, ForMaskedLM."""
 
 
