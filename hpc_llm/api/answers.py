@@ -106,8 +106,8 @@ def report(
     )
 
     if not 0 <= tolerance < 1:  # nothing can fall by more than all of it: no regression would be told
-        meant = f", and {tolerance / 100:g} for {tolerance:g} %" if 1 <= tolerance < 100 and tolerance != 5 else ""
-        raise RequestError(f"tolerance {tolerance:g} is no share below 1: give 0.05 for 5 %{meant}.")
+        percent = tolerance if 1 <= tolerance < 100 else 5.0
+        raise RequestError(f"tolerance {tolerance:g} is no share below 1: give {percent / 100:g} for {percent:g} %.")
     refuse_address("output", os.fspath(output))
     folder = Path(output)
     if folder.exists() and not folder.is_dir():

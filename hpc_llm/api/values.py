@@ -65,7 +65,7 @@ def typed(where: str, name: str, value: Any) -> Any:
         return [str(v) for v in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if value is None or isinstance(value, (list, dict, bool)):
+    if isinstance(value, (list, dict, bool)):
         raise RequestError(f"{where}: {name} is {value!r}, text is needed.")
     if isinstance(value, float):  # 1.10 would become 1.1, and 1e5 100000.0
         raise RequestError(
