@@ -161,12 +161,13 @@ def without_empty(runs: list[LogRun]) -> list[LogRun]:
     return [*(run for run in runs[:-1] if not (run.empty or _only_prepares(run))), *runs[-1:]]
 
 
+_OF_BARS = ("bar ", "at_0 ", "begun ")
+"""How the names begin of what is known of progress bars."""
+
+
 def _only_prepares(run: LogRun) -> bool:
     """Whether nothing was seen of it but bars that came to their end: what goes over the data before training draws such ones, and
     training ends with a summary."""
     bars = [str(value).split()[0] == name[4:] for name, value in run.values.items() if name.startswith("bar ")]
     begun = any(name.startswith(_OF_BARS[1:]) for name in run.values)
     return begun and not run.lines and bool(bars) and all((*bars, *(name.startswith(_OF_BARS) for name in run.values)))
-
-
-_OF_BARS = ("bar ", "at_0 ", "begun ")
