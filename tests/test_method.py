@@ -37,14 +37,18 @@ def changed(method: str, place: str, value: Any) -> dict[str, Any]:
     [
         ("recompte", True, "there is no key 'recompte' in the top level: did you mean 'recompute'? Valid: attention,"),
         ("optimizer.learning_rate", 1.0, "there is no key 'learning_rate' in optimizer"),
-        ("description", ..., "'description' is missing."),
+        ("description", ..., "'description' is missing: text is needed."),
         ("optimizer.lr", "small", "'optimizer.lr' is 'small': a number is needed."),
         ("optimizer.lr", -1.0, "'optimizer.lr' is -1.0: it must be greater than or equal to 0."),
-        ("optimizer.betas", [0.9], "'optimizer.betas' is [0.9]: at least 2 are needed."),
+        ("optimizer.betas", [0.9], "'optimizer.betas' is [0.9]: at least 2 values are needed."),
         ("optimizer.type", "adamw", "'optimizer.type' is 'adamw': valid are 'AdamW',"),
         ("optimizer.type", ["AdamW", "lion"], "'optimizer.type.1' is 'lion': valid are 'AdamW',"),
         ("optimizer.type", None, "'optimizer.type' is null: valid are 'AdamW',"),
         ("optimizer.betas", [0.9, 1.0], "'optimizer.betas.1' is 1.0: it must be less than 1."),
+        ("optimizer.type", "adamw", "or 'AdamWBF16': did you mean 'AdamW'?"),
+        ("optimizer.type", None, "'optimizer.type' is null: valid are 'AdamW', 'Adam', "),
+        ("optimizer.type", ["adam8bit"], "'optimizer.type.0' is 'adam8bit': valid are 'AdamW', 'Adam', "),
+        ("optimizer.type", [], "'optimizer.type' is []: at least 1 value is needed."),
         ("optimizer.type", "SGD", "valid are 'AdamW', 'Adam', 'AdamW8bit', 'Adam8bit', 'PagedAdamW8bit'"),
         (
             "recompute",
@@ -190,7 +194,7 @@ def test_contradictions_and_wrong_letters_are_refused(name: str, error: type[Hpc
 def test_letters_on_a_broken_own_file_name_the_file(own_folder: Path) -> None:
     (own_folder / "configs").mkdir()
     (own_folder / "configs" / "mine.yaml").write_text("schema: 1\nname: mine\n")
-    with pytest.raises(ProfileError, match=r"mine\.yaml: 'description' is missing"):
+    with pytest.raises(ProfileError, match=r"mine\.yaml: These are missing: description \(text\), letters \(text\)"):
         load_method("mine+r")
 
 

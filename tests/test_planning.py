@@ -445,8 +445,8 @@ def test_a_missing_or_wrong_account_is_refused() -> None:
     )
     refused(PlanError, "account 'lab1' does not fit cluster taiwania2, whose accounts match ^(ACD|MST|GOV|ENT)[0-9]+$. `wallet`", "taiwania2", account="lab1")  # fmt: skip
     refused(PlanError, "account 'bbka-delta-cpu' does not fit cluster delta", "delta", account="bbka-delta-cpu")
-    refused(RequestError, "account '' is empty", "taiwania2", account="")
-    refused(RequestError, "account 'ACD1\\n#SBATCH -w x' is empty or holds a control character", "taiwania2", account="ACD1\n#SBATCH -w x")  # fmt: skip
+    refused(RequestError, "account is empty (request). Give --account NAME, or leave it out.", "taiwania2", account="")
+    refused(RequestError, "account 'ACD1\\n#SBATCH -w x' (request) holds a line break or another control character", "taiwania2", account="ACD1\n#SBATCH -w x")  # fmt: skip
 
 
 def test_the_account_comes_from_flag_environment_or_profile() -> None:
@@ -476,7 +476,7 @@ def test_a_time_over_the_limit_is_refused_and_the_right_partition_named() -> Non
     )
     refused(
         PlanError,
-        "Ask for less with --time, since no partition with these GPUs allows it.",
+        "Ask for less with --time, since no partition here allows it.",
         "taiwania2",
         time="5-00:00:00",
     )
@@ -497,7 +497,7 @@ def test_partitions_nodes_and_gpus_are_held_to_their_limits() -> None:
     refused(
         PlanError, "there is no partition 'gp3d' in cluster taiwania2: did you mean 'gp", "taiwania2", partition="gp3d"
     )
-    refused(RequestError, "partition '' is empty", "mi210", partition="")
+    refused(RequestError, "partition is empty (request). Give --partition NAME", "mi210", partition="")
     refused(PlanError, "9 GPUs per node: partition gp2d of cluster taiwania2 has 8 x V100-SXM2-32GB per node. Choose --gpus-per-node 1..8.", "taiwania2", gpus_per_node=9)  # fmt: skip
     refused(PlanError, "0 GPUs per node: every job on partition gp2d of cluster taiwania2 asks for a GPU. Choose --gpus-per-node 1..8.", "taiwania2", gpus_per_node=0)  # fmt: skip
     refused(PlanError, "3 GPUs per node: cluster rtx5090 has 1 x RTX 5090 per node. Choose --gpus-per-node 0 or 1.", "rtx5090", gpus_per_node=3)  # fmt: skip
@@ -744,7 +744,12 @@ def test_the_job_name_is_one_line() -> None:
     assert planned("local", "z3+o", model="tiny").plan.job.name == "tiny-z3-o"
     assert planned("local", "z3", name="my job; rm -rf ~").plan.job.name == "my job; rm -rf ~"
     for name in ("", "a\nb", "a\x1fb", "a\x7f"):
-        refused(RequestError, "is empty or holds a control character", "local", name=name)
+        said = (
+            "holds a line break or another control character"
+            if name
+            else "name is empty. Give --name NAME, or leave it out."
+        )
+        refused(RequestError, said, "local", name=name)
     refused(RequestError, "there is no task 'pretrian': did you mean 'pretrain'?", "local", task="pretrian")
 
 

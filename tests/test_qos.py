@@ -147,6 +147,18 @@ def test_partitions_are_advised_only_where_the_qos_allows_as_much_there() -> Non
     refused(PlanError, "allows 1-12:00:00. Ask for less with --time.", cluster, time="2-00:00:00")
 
 
+def test_a_time_that_only_others_get_is_not_said_to_be_allowed_nowhere() -> None:
+    gpu = {**load_cluster("taiwania2").gpu.model_dump(), "model": "H100 80GB HBM3", "arch": "sm_90", "memory_gib": 80.0}
+    parts: list[dict[str, Any]] = [
+        {"name": "short", "max_time": "01:00:00", "default": True},
+        {"name": "hopper", "max_time": "2-00:00:00", "gpu": gpu, "max_nodes": 1},
+    ]
+    cluster = variant("taiwania2", partitions=parts)
+    refused(PlanError, "--time, or take a partition with other GPUs that allows it: hopper.", cluster, time="30:00:00")
+    refused(PlanError, "--time, or for fewer nodes or GPUs on a partition that allows it: hopper.", cluster, time="30:00:00", nodes=2)  # fmt: skip
+    refused(PlanError, "--time, since no partition here allows it.", cluster, time="3-00:00:00")
+
+
 def test_what_is_advised_allows_all_that_is_asked_for() -> None:
     """Neither `small`, which has the time, nor `tiny`, which has the time as well, would take that many nodes."""
     qos = [{"name": "short", "max_time": "00:10:00"}, {"name": "small", "max_nodes": 2}, {"name": "wide", "lifts": []}]

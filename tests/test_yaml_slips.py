@@ -19,6 +19,10 @@ from hpc_llm.text.yaml_text import parse_yaml
         ("a:\n\tb: c\n", "line 2: not valid YAML: a tab: YAML is indented by blanks"),
         ("set:\n  x: 1\n\ty: 2\n", "line 3: not valid YAML: a tab: YAML is indented by blanks"),
         ("\ta: b\n", "line 1: not valid YAML: a tab: YAML is indented by blanks"),
+        (
+            "a: b\nlaunch {one: x, all: [x, y]}\n",
+            "line 2: not valid YAML: a key without its colon: write launch: {...}",
+        ),
         ("a: b\n  c: d\n", "line 2: not valid YAML: mapping values"),
     ],
 )

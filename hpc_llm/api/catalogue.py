@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -104,7 +105,7 @@ def models() -> list[dict[str, Any]]:
     return [model(name) for name in PRESETS]
 
 
-def model(name: str) -> dict[str, Any]:
+def model(name: str | os.PathLike[str]) -> dict[str, Any]:
     """The shape of a preset, or of a folder with a model's config.json, with `num_parameters`.
 
     Raises:
@@ -112,7 +113,7 @@ def model(name: str) -> dict[str, Any]:
     """
     from hpc_llm.planning.model import architecture, num_parameters
 
-    shape = architecture(name)
+    shape = architecture(os.fspath(name))
     return {**asdict(shape), "num_parameters": num_parameters(shape)}
 
 

@@ -27,10 +27,13 @@ _OF_FILES = tuple(name for name in NAMES if name != "env_file")
 _OF_A_CALL = ("logs", "run_id", "force", "wait", "dry_run")
 """Options of one call, which are no part of an experiment."""
 _IN_PYTHON = {
+    "test_only": "render(...) checks everything and submits nothing",
     "dry_run": "render(...) gives the scripts that submit would send, and submits nothing",
     "wait": "wait(submit(...)) follows the runs to their end",
 }
 """Options of commands that a program says otherwise."""
+_OF_AN_EXPERIMENT = ("matrix", "include", "runs", "expect", "reference")
+"""Keys of a file that are no options."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,11 @@ def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
     layer: dict[str, Any] = {}
     for name, option in options.items():
         if name not in (*NAMES, *BESIDE):
-            if name in _OF_A_CALL:
+            if name in _OF_AN_EXPERIMENT and not spelled:
+                raise RequestError(
+                    f"'{name}' is no option: say it in the experiment, a file or a mapping that is the first argument."
+                )
+            if name in _OF_A_CALL or (name in _IN_PYTHON and not spelled):
                 raise RequestError(
                     f"this function has no option {name!r}" + (f": {way}." if (way := _IN_PYTHON.get(name)) else ".")
                 )

@@ -108,7 +108,7 @@ def _partition_rows(cluster: Cluster) -> list[list[object]]:
     return [
         [
             p.name + (" (default)" if p.default else ""),
-            p.max_time,
+            p.time_limit,
             p.max_nodes,
             p.max_gpus,
             gpu_text(cluster.gpu_of(p)),
@@ -175,7 +175,7 @@ def _qos_rows(cluster: Cluster) -> list[list[str | int | None]]:
     rows: list[list[str | int | None]] = []
     for q in cluster.qos:
         lifts = "not known" if q.lifts is None else ", ".join(q.lifts) or "nothing"
-        limits = [q.max_time, q.max_nodes, q.max_gpus_per_job, q.max_gpus_per_user]
+        limits = [q.time_limit, q.max_nodes, q.max_gpus_per_job, q.max_gpus_per_user]
         rows.append(
             [q.name + (" (default)" if q.default else ""), *limits, ", ".join(q.partitions) or "all", lifts, q.note]
         )

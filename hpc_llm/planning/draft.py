@@ -95,6 +95,11 @@ def positive(name: str, value: int) -> None:
         raise RequestError(f"{name} is {value}, it must be at most {LARGEST_COUNT}.")
 
 
-def one_line(what: str, text: str) -> None:
-    if not text or any(ord(c) < 32 or ord(c) == 127 for c in text):
-        raise RequestError(f"{what} {text!r} is empty or holds a control character, which would break a #SBATCH line.")
+def one_line(what: str, text: str, origin: str = "") -> None:
+    """Raise a RequestError for what would break a #SBATCH line; `origin` is who says it."""
+    if not text:
+        raise RequestError(f"{what} is empty{origin and f' ({origin})'}. Give --{what} NAME, or leave it out.")
+    if any(ord(c) < 32 or ord(c) == 127 for c in text):
+        raise RequestError(
+            f"{what} {text!r}{origin and f' ({origin})'} holds a line break or another control character. Give --{what} NAME, in one line."
+        )

@@ -147,8 +147,27 @@ def hold(
     if qos.lifts(asked.what) is None:
         draft.notices.append(f"{allows}, and whether qos {qos.name} lifts that is not known here")
         return
-    nowhere = ", since no partition with these GPUs allows it" if asked.what == "time" else ""
-    raise PlanError(f"{allows}. {asked.less}{_ways([asked, *size], cluster, partition, qos) or nowhere}.")
+    ways = _ways([asked, *size], cluster, partition, qos) or (
+        _elsewhere(asked, size, cluster, qos) if asked.what == "time" else ""
+    )
+    raise PlanError(f"{allows}. {asked.less}{ways}.")
+
+
+def _elsewhere(asked: Asked, size: Sequence[Asked], cluster: Cluster, qos: JobQos) -> str:
+    """Which partitions would allow it to another job, as the end of a sentence, where none allows it to this one."""
+
+    def allowing(amounts: Sequence[Asked]) -> list[str]:
+        return [p.name for p in cluster.partitions if _allow(amounts, cluster, p, _qos_on(p, cluster, qos))]
+
+    if others := allowing([asked, *size]):
+        return f", or take a partition with other GPUs that allows it: {', '.join(others)}"
+    if others := allowing([asked]):
+        return f", or for fewer nodes or GPUs on a partition that allows it: {', '.join(others)}"
+    return ", since no partition here allows it"
+
+
+def _qos_on(partition: Partition, cluster: Cluster, qos: JobQos) -> Qos | None:
+    return cluster.default_qos(partition) if qos.name is None or qos.is_default else qos.facts
 
 
 def _ways(asked: Sequence[Asked], cluster: Cluster, partition: Partition | None, qos: JobQos) -> str:
@@ -174,10 +193,9 @@ def _both(asked: Sequence[Asked], cluster: Cluster, now: Partition | None) -> st
 def _partitions_for(asked: Sequence[Asked], cluster: Cluster, now: Partition | None, qos: JobQos) -> list[str]:
     found = []
     for partition in cluster.partitions:
-        facts = cluster.default_qos(partition) if qos.name is None or qos.is_default else qos.facts
         # With other GPUs it would be another plan, which may not fit there.
         has_same = cluster.gpu_of(partition) == cluster.gpu_of(now)
-        if has_same and _allow(asked, cluster, partition, facts):
+        if has_same and _allow(asked, cluster, partition, _qos_on(partition, cluster, qos)):
             found.append(partition.name)
     return found
 

@@ -83,8 +83,8 @@ from hpc_llm.planning.vllm import check_bench
 from hpc_llm.planning.vllm import is_asked as is_vllm
 from hpc_llm.planning.workload import choose_workload
 from hpc_llm.records.run import file_name_part, is_record
-from hpc_llm.site.cluster import Cluster, Gpu, allowed_keys
-from hpc_llm.site.profiles import explain_validation
+from hpc_llm.site.cluster import Cluster, Gpu
+from hpc_llm.site.explained import explain_validation
 from hpc_llm.site.reach import refuse_way_out
 from hpc_llm.site.sbatch_options import check_signal
 
@@ -316,7 +316,7 @@ def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draf
     try:
         return model.model_validate(value).model_dump()
     except ValidationError as error:
-        raise explain_validation(error, draft.settings.said(name), allowed_keys(model)) from None
+        raise explain_validation(error, draft.settings.said(name), model) from None
 
 
 COMPUTED_BLOCKS = {
@@ -374,7 +374,7 @@ def _job(
     scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
     launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
     name: str = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
-    one_line("job name", name)
+    one_line("name", name)
     account = ask_account(said, cluster, ask.site, draft)
     cores, mem = ask_cores_and_memory(ask, launcher, draft)
     return JobRequest(

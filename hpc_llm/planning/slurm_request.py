@@ -45,7 +45,7 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tup
     """The partition's facts, where the profile has them, and the name to ask for."""
     name, origin = said("partition")
     if name is not None:
-        one_line("partition", name)
+        one_line("partition", name, origin)
     partition = cluster.partition(name)
     if "partition" not in site.facts.requests:
         _without_meaning("partition", name, site, draft)
@@ -112,7 +112,7 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str |
                 f"cluster {cluster.name} needs an account. Give --account NAME or set SBATCH_ACCOUNT.{listing}"
             )
         return None
-    one_line("account", account)
+    one_line("account", account, draft.origins["account"])
     if rule.pattern and not fits(rule.pattern, account):
         raise PlanError(
             f"account '{account}' does not fit cluster {cluster.name}, whose accounts match {rule.pattern}.{listing}"

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
 from hpc_llm.outside import without_pydantics_plugins
 from hpc_llm.site import schedulers
+from hpc_llm.site.explained import explain_validation
 from hpc_llm.site.partitions import Charge, Partition, Qos
 from hpc_llm.site.parts import (
     Access,
@@ -29,11 +30,11 @@ from hpc_llm.site.parts import (
     check_full,
     check_variable,
 )
-from hpc_llm.site.profiles import explain_validation, list_files, read_profile
+from hpc_llm.site.profiles import list_files, read_profile
 from hpc_llm.site.sbatch_options import Source, read_options, rivals
 
 __all__ = [
-    "Account", "Capabilities", "Charge", "Cluster", "Gpu", "Node", "Partition", "Qos", "allowed_keys", "check_variable", "cluster_names",
+    "Account", "Capabilities", "Charge", "Cluster", "Gpu", "Node", "Partition", "Qos", "check_variable", "cluster_names",
     "load_cluster", "parse_cluster", "parse_profile",
 ]  # fmt: skip
 
@@ -117,23 +118,28 @@ class Cluster(Strict):
             raise ValueError("partitions: one of them can be the default, not several")
         self._check_extra()
         self._check_qos()
-        if self.request.memory != "omit":
-            self._check_memory()
+        self._check_memory()
         return self
 
     def _check_memory(self) -> None:
-        """What the memory that is asked for is computed from; the node of a partition stands in place of the file's."""
-        needed = ("mem_gb_per_gpu", "cpus_per_gpu") if self.request.memory == "mem-per-cpu" else ("mem_gb_per_gpu",)
-        nodes = [(f"partition {p.name}: ", self.node_of(p), p.node is not None) for p in self.partitions] or [
-            ("", self.node, False)
-        ]
-        for place, node, is_own in nodes:
-            missing = next((name for name in needed if not getattr(node, name)), None)
-            if missing and self.gpu.vendor in ("nvidia", "amd"):
-                own = ", as its own node replaces that of the file" if is_own else ""
-                raise ValueError(
-                    f"{place if is_own else ''}node.{missing} is missing, from which request.memory '{self.request.memory}' is computed{own}"
+        if self.request.memory == "omit" or self.gpu.vendor not in ("nvidia", "amd"):
+            return
+        needed = ["mem_gb_per_gpu", *(["cpus_per_gpu"] if self.request.memory == "mem-per-cpu" else [])]
+        places: list[Partition | None] = [*self.partitions] or [None]
+        for partition in places:
+            missing = [f"node.{name}" for name in needed if not getattr(self.node_of(partition), name)]
+            if not missing:
+                continue
+            where, why = "", ""
+            if partition is not None and partition.node is not None:
+                where = f"partition {partition.name}: "
+                why = (
+                    " The node of a partition takes the place of the whole node above: write there all that is to hold."
                 )
+            raise ValueError(
+                f"{where}{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing, from which request.memory "
+                f"'{self.request.memory}' is computed. Add {'it' if len(missing) == 1 else 'them'}{' there' if where else ''}, or write request.memory: omit.{why}"
+            )
 
     def _check_extra(self) -> None:
         try:
@@ -262,23 +268,8 @@ def parse_profile(model: type[_P], data: dict[str, Any], where: Path | str) -> _
         with without_pydantics_plugins():
             profile = model.model_validate(data)
     except ValidationError as error:
-        raise explain_validation(error, where, allowed_keys(model)) from None
+        raise explain_validation(error, where, model) from None
     name = cast(Any, profile).name  # each profile has one
     if isinstance(where, Path) and where.stem != name:
         raise ProfileError(f"{where}: 'name' is '{name}', it must be the file's name, '{where.stem}'.")
     return profile
-
-
-def allowed_keys(model: type[BaseModel], prefix: str = "") -> dict[str, list[str]]:
-    """Dotted place -> the keys that are valid there, for a model and the models inside it."""
-    keys = {prefix: [f.alias or n for n, f in model.model_fields.items()]}
-    for name, model_field in model.model_fields.items():
-        for inner in _models_in(model_field.annotation):
-            keys.update(allowed_keys(inner, f"{prefix}.{name}" if prefix else name))
-    return keys
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [m for part in getattr(annotation, "__args__", ()) for m in _models_in(part)]

@@ -5,12 +5,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hpc_llm.site.parts import Environment, Gpu, Node, Prelude, Strict, check_time
-from hpc_llm.site.slurm_time import parse_limit
+from hpc_llm.site.parts import Environment, Gpu, Node, Prelude, SlurmTime, Strict, check_time
+from hpc_llm.site.slurm_time import format_time, parse_limit
 
 
 def _check_limit(text: str) -> str:
     return check_time(text, parse_limit)
+
+
+def _with_units(limit: str) -> str:
+    """
+    >>> _with_units("48"), _with_units("1:00:00")
+    ('00:48:00', '1:00:00')
+    """
+    return format_time(parse_limit(limit)) if limit.isdecimal() else limit
 
 
 class Charge(Strict):
@@ -24,7 +32,7 @@ class Charge(Strict):
 
 class Partition(Strict):
     name: str = Field(pattern=r"^[^\s,]+$")
-    max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")]
+    max_time: Annotated[SlurmTime, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")]
     default: bool = False
     max_nodes: int | None = Field(default=None, gt=0)
     """Most nodes of one job."""
@@ -58,6 +66,11 @@ class Partition(Strict):
         """Longest wall time, seconds."""
         return parse_limit(self.max_time)
 
+    @property
+    def time_limit(self) -> str:
+        """The same with its units visible."""
+        return _with_units(self.max_time)
+
 
 Lifted = Literal["time", "nodes", "gpus"]
 """A limit of a partition that a QOS may lift."""
@@ -67,7 +80,9 @@ class Qos(Strict):
     """A quality of service of Slurm and its limits. A limit that is left out is not stated, and nothing is held to it."""
 
     name: str = Field(pattern=r"^[^\s,=]+$")
-    max_time: Annotated[str, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")] | None = None
+    max_time: (
+        Annotated[SlurmTime, Field(description="Longest wall time, HH:MM:SS, D-HH:MM:SS or UNLIMITED.")] | None
+    ) = None
     max_nodes: int | None = Field(default=None, gt=0)
     """Most nodes of one job."""
     max_gpus_per_job: int | None = Field(default=None, gt=0)
@@ -91,6 +106,11 @@ class Qos(Strict):
     def max_time_s(self) -> int | None:
         """Longest wall time, seconds."""
         return None if self.max_time is None else parse_limit(self.max_time)
+
+    @property
+    def time_limit(self) -> str | None:
+        """The same with its units visible."""
+        return None if self.max_time is None else _with_units(self.max_time)
 
     def is_for(self, partition: Partition | None) -> bool:
         """Whether jobs on the partition may have it; on one that is not known, yes."""

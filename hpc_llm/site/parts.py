@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from hpc_llm.errors import ProfileError, RequestError
 from hpc_llm.site.account_pattern import check_pattern
 from hpc_llm.site.launchers import find_launcher
+from hpc_llm.site.launchers import known as launchers
 from hpc_llm.site.sbatch_options import changes_size
 from hpc_llm.site.slurm_time import LONGEST_S, parse_time
 from hpc_llm.site.units import check_named_size, gpu_gib, node_gb, tflops
@@ -48,17 +49,6 @@ def check_full(paths: Iterable[str], field: str) -> None:
             raise ValueError(f"{field} is '{path}', and the job works in the folder of its run. Give the full path")
 
 
-def check_modules(names: Iterable[str], field: str) -> None:
-    """Raise a ValueError for what is no name of one module."""
-    for name in names:
-        if not name.strip():
-            raise ValueError(f"{field} names a module without a name. Leave it out")
-        if len(name.split()) > 1:
-            raise ValueError(
-                f"{field} has '{name}', and the name of a module has no blank. Write several as {', '.join(name.split())}"
-            )
-
-
 def _check_launcher(name: str) -> str:
     try:
         return find_launcher(name).name
@@ -66,7 +56,22 @@ def _check_launcher(name: str) -> str:
         raise ValueError(str(error)) from None
 
 
-Launcher = Annotated[str, AfterValidator(_check_launcher)]
+def _list_launchers(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(launchers())
+
+
+def _check_module(name: str) -> str:
+    """Held to one name: `module load` would be given two as one word, and the job end with its time in the queue lost."""
+    if len(name.split()) != 1 or name != name.strip():
+        apart = f". Write [{', '.join(name.split())}]" if name.strip() else ". Leave it out"
+        raise ValueError(f"no module is called so, and each is one entry{apart}")
+    return name
+
+
+Launcher = Annotated[str, AfterValidator(_check_launcher), Field(json_schema_extra=_list_launchers)]
+SlurmTime = Annotated[str, Field(json_schema_extra={"format": "slurm-time"})]
+Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]
+Module = Annotated[str, AfterValidator(_check_module), Field(json_schema_extra={"format": "module"})]
 
 
 class Strict(BaseModel):
@@ -86,7 +91,7 @@ class Account(Strict):
     required: bool = False
     pattern: str | None = None
     """Regular expression that a valid account matches; short, and repeating single characters and sets only."""
-    default: str | None = None
+    default: Line | None = None
     """Your own account, in a profile of your own."""
     list_command: str | None = None
     """Command on the login node that lists your accounts."""
@@ -165,11 +170,11 @@ class RequestBlock(Strict):
     gpu_style: Literal["gres", "gpus-per-node", "gpus", "gpus-per-task", "none"]
     """How the site wants GPUs asked for; where `gpus` or `gpus-per-task` would leave open how many a node gives, a job asks
     for them per node."""
-    gpu_type: str | None = None
+    gpu_type: Line | None = None
     """Type in front of the count, e.g. `h100-80`."""
     memory: Literal["omit", "mem", "mem-per-gpu", "mem-per-cpu"] = "omit"
     """Which memory flag the site accepts; `omit`: its default follows the GPUs."""
-    constraint: str | None = None
+    constraint: Line | None = None
     exclusive: bool = False
     forbid: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]] = []
     """Flags that the site refuses, without the dashes in front, e.g. `gres`."""
@@ -255,11 +260,11 @@ class Prelude(Strict):
     """What to do with modules that are loaded at the start."""
     use: list[str] = []
     """Module folders; added after `start`, since a reset forgets them."""
-    load: list[str] = []
+    load: list[Module] = []
     """Modules, in this order, one load each, each checked."""
-    load_multi_node: list[str] = []
+    load_multi_node: list[Module] = []
     """Further modules for jobs of several nodes."""
-    profilers: dict[Literal["nsys", "ncu", "rocprof"], str] = {}
+    profilers: dict[Literal["nsys", "ncu", "rocprof"], Module] = {}
     """The module that brings a profiler, loaded where `--profile` asks for it; none where its program is there anyway."""
     python: Python
 
@@ -267,9 +272,6 @@ class Prelude(Strict):
     def _modules_where_there_are_modules(self) -> "Prelude":
         for field in ("init", "use"):
             check_full(getattr(self, field), field)
-        for field in ("load", "load_multi_node"):
-            check_modules(getattr(self, field), field)
-        check_modules(self.profilers.values(), "profilers")
         if self.module_system == "none":
             for name in ("init", "use", "load", "load_multi_node", "profilers"):
                 if getattr(self, name):
@@ -350,7 +352,7 @@ class Defaults(Strict):
     """What this cluster suggests where the request says nothing."""
 
     model: str | None = None
-    time: str | None = None
+    time: SlurmTime | None = None
     gpus_per_node: int | None = Field(default=None, ge=0)
     micro_batch_size: int | None = Field(default=None, gt=0)
     sequence_length: int | None = Field(default=None, gt=0)

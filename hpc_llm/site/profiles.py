@@ -7,14 +7,11 @@ stranger's checkout, so whoever reads a file from there is told (`foreign.py`).
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hpc_llm.errors import ProfileError, did_you_mean, notice, unknown_name
+from hpc_llm.errors import ProfileError, notice, unknown_name
 from hpc_llm.site import foreign
 from hpc_llm.site.reach import refuse_scratch
 from hpc_llm.text.homes import from_home
@@ -154,7 +151,7 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
     parent = data.pop("extends", None)
     if parent is None:
         return data
-    found = _extended_file(kind, str(parent), chain)
+    found = extended_file(kind, str(parent), chain)
     if found is not None:
         base = _extended(kind, _read(kind, found), found, (*chain, found))
         return merged(_without_its_card(base, data), {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
@@ -172,55 +169,11 @@ def _without_its_card(base: dict[str, Any], over: dict[str, Any]) -> dict[str, A
     return {**base, "gpu": {key: value for key, value in old.items() if key not in _OF_A_CARD}}
 
 
-def _extended_file(kind: str, parent: str, chain: tuple[Path, ...]) -> Path | None:
+def extended_file(kind: str, parent: str, chain: tuple[Path, ...]) -> Path | None:
     """The file of that name which is extended: the first that is not one of those that lead there."""
     own = [path.resolve() for path in chain]
     candidates = (folder / f"{parent}{SUFFIXES[kind]}" for folder in search_path(kind))
     return next((one for one in candidates if os.path.lexists(one) and one.resolve() not in own), None)
-
-
-def _layers(path: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """A profile that was read already, and each that it extends, as they are written."""
-    kind = next((kind for kind in SUFFIXES if path.parent in search_path(kind)), None)
-    found, here = list[tuple[Path, dict[str, Any]]](), path if kind is not None else None
-    while kind is not None and here is not None:
-        found.append((here, read_yaml(here)))
-        parent = found[-1][1].get("extends")
-        here = _extended_file(kind, str(parent), tuple(one for one, _ in found)) if parent is not None else None
-    return found
-
-
-def _inherited(item: Any, path: Path | str) -> str:
-    """From which file it comes what an error is about, where the file that is at fault extends that one."""
-    layers = _layers(path) if isinstance(path, Path) else []
-    if len(layers) < 2:
-        return ""
-    loc = tuple(part for part in item["loc"] if not _KIND.fullmatch(str(part)))
-    places = [loc]
-    if isinstance(item["input"], dict):  # a rule over several fields, which it names
-        places = [(*loc, *words.split(".")) for words in dict.fromkeys(_FIELDS.findall(str(item["msg"])))]
-    of: dict[Path, list[str]] = {}
-    for place in places:
-        first = next((file for file, values in layers if _says(values, place)), None)
-        if first is not None and first != path and place[-1] not in ("name", "title"):
-            of.setdefault(first, []).append(".".join(map(str, place)))
-    told = (
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} inherited from {file}"
-        for file, names in of.items()
-    )
-    return "".join(f" ({one}.)" for one in told)
-
-
-def _says(values: Any, place: tuple[Any, ...]) -> bool:
-    """Whether a mapping says something at that place, or decides that nothing is there."""
-    for part in place:
-        if (isinstance(values, dict) and part in values) or (
-            isinstance(values, list) and isinstance(part, int) and part < len(values)
-        ):
-            values = values[part]
-        else:
-            return False
-    return True
 
 
 def _others(kind: str, chain: tuple[Path, ...]) -> list[str]:
@@ -229,88 +182,3 @@ def _others(kind: str, chain: tuple[Path, ...]) -> list[str]:
     suffix = SUFFIXES[kind]
     there = (path for folder in search_path(kind) if folder.is_dir() for path in folder.glob(f"*{suffix}"))
     return sorted({path.name.removesuffix(suffix) for path in there if path.resolve() not in own})
-
-
-_KIND = re.compile(r"str|int|float|bool|(?:list|dict|literal)\[[^\n]{1,2000}\]")
-"""In the place of an error, which of several kinds of a value was tried."""
-_FIELDS = re.compile(r"(?<![\w'.])[a-z][a-z_]*(?:\.[a-z][a-z_]*)*(?![\w'])")
-"""Words of a sentence that may be fields."""
-_QUOTED = re.compile(r"'([^']{1,80})'")
-_NEEDED = {
-    "model_type": "a mapping is needed, as in {key: value}",
-    "dict_type": "a mapping is needed, as in {key: value}",
-    "list_type": "a list is needed, as in [a, b]",
-    "string_type": "text is needed; put a number in quotes",
-    "int_type": "a whole number is needed",
-    "int_from_float": "a whole number is needed",
-    "float_type": "a number is needed",
-    "bool_type": "true or false is needed",
-}
-"""Kind of a validation error -> what a person is told."""
-_TIME = "a time is needed, in quotes: '48:00:00' are 48 hours, '2-00:00:00' two days, '48' alone 48 minutes"
-_TIMES = ("time", "max_time")
-_FORMS = {r"^\d{4}-\d{2}$": "year and month are needed, as in '2026-11'"}
-"""Pattern -> the form in words."""
-
-
-def _in_words(item: Any) -> str:
-    """What is wrong with a value, in words of the file and not of the program that checks it."""
-    if item["type"] == "string_type" and item["loc"][-1] in _TIMES:
-        return _TIME
-    if item["type"] == "string_type" and item["input"] is None:
-        return "text is needed, or leave it out"
-    if item["type"] in _NEEDED:
-        return _NEEDED[item["type"]]
-    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _FORMS:
-        return _FORMS[item["ctx"]["pattern"]]
-    if item["type"] in ("too_short", "too_long"):
-        is_short = item["type"] == "too_short"
-        number = item["ctx"]["min_length" if is_short else "max_length"]
-        return f"at {'least' if is_short else 'most'} {number} {'is' if number == 1 else 'are'} needed"
-    if item["type"] == "literal_error":
-        expected = str(item["ctx"]["expected"])
-        near = did_you_mean(str(item["input"]), _QUOTED.findall(expected)).rstrip("?")
-        return f"valid are {expected}{near}" if " or " in expected else f"it must be {expected}"
-    message = str(item["msg"]).removeprefix("Value error, ").rstrip(".").replace("Input should be", "it must be", 1)
-    return message[:1].lower() + message[1:]
-
-
-def _as_yaml(value: Any) -> str:
-    """The value as the file has it: null, true and false are not Python's there.
-
-    >>> _as_yaml(None), _as_yaml(True), _as_yaml("gpu")
-    ('null', 'true', "'gpu'")
-    """
-    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
-
-
-def _one_of_each(errors: Iterable[Any]) -> Iterator[Any]:
-    """Of a value that may be of several kinds, what is wrong with the kind that was meant: a list is no misspelt name."""
-    by_place: dict[tuple[Any, ...], list[Any]] = {}
-    for item in errors:
-        by_place.setdefault(tuple(part for part in item["loc"] if not _KIND.fullmatch(str(part))), []).append(item)
-    for items in by_place.values():
-        is_list = isinstance(items[0]["input"], list)
-        yield next((one for one in items if (one["type"] != "list_type") != is_list or len(items) == 1), items[0])
-
-
-def explain_validation(error: Any, path: Path | str, allowed: dict[str, list[str]]) -> ProfileError:
-    """A ProfileError in plain sentences from a pydantic ValidationError.
-
-    `allowed` maps a dotted place in the file to the keys that are valid there.
-    """
-    sentences = []
-    for item in _one_of_each(error.errors()):
-        place = ".".join(str(part) for part in item["loc"] if not _KIND.fullmatch(str(part)))
-        parent = ".".join(str(part) for part in item["loc"][:-1] if not isinstance(part, int))
-        if item["type"] == "extra_forbidden":
-            name = unknown_name("key", str(item["loc"][-1]), allowed.get(parent, []), where=parent or "the top level")
-            sentences.append(name)
-        elif item["type"] == "missing":
-            sentences.append(f"'{place}' is missing.")
-        else:
-            message = _in_words(item)
-            # A rule over several keys says itself which of them it means; the whole mapping would only hide it.
-            shown = "" if isinstance(item["input"], dict) else f" is {_as_yaml(item['input'])}"
-            sentences.append((f"'{place}'{shown}: {message}." if place else f"{message}.") + _inherited(item, path))
-    return ProfileError(f"{path}: " + " ".join(sentences))

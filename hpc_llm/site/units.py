@@ -25,7 +25,7 @@ def node_gb(size: float | None) -> float | None:
 
 
 def tflops(peaks: Mapping[str, float]) -> Mapping[str, float]:
-    """Peaks by precision. Raises ValueError beyond what any GPU does."""
+    """Peaks by precision. Raises ValueError for none, and beyond what any GPU does."""
     for name, peak in peaks.items():
         if not peak > 0:
             raise ValueError(f"{name}: {peak:g} TFLOP/s are none: give the peak of the data sheet, or leave {name} out")

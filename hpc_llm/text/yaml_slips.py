@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -23,6 +24,8 @@ def slip(error: Any, text: str) -> tuple[int, str] | None:
         return mark.line, "a tab: YAML is indented by blanks, so write blanks in its place"
     if not str(problem).startswith("mapping values are not allowed"):
         return None
+    if behind := re.match(r"[\s-]*([\w.-]{1,60})[ \t]*\{", here):
+        return mark.line, f"a key without its colon: write {behind[1]}: {{...}}"
     if here.count(": ") + here.rstrip().endswith(":") > 1:
         return mark.line, 'a second colon in one line: quote the value, as in KEY: "a: b"'
     before = lines[mark.line - 1] if mark.line else ""

@@ -57,12 +57,14 @@ def test_every_argument_of_every_function_takes_nothing_of_a_wrong_kind_in_silen
         (lambda: hpc_llm.status("a", "logs"), "status got 2 arguments without a name and takes 1 so: name the others, as in logs=…."),
         (lambda: hpc_llm.method(None), "method: name is of type NoneType: text is needed."),
         (lambda: hpc_llm.cluster(3), "cluster: name is 3: text is needed."),
+        (lambda: hpc_llm.plan(matrix={"steps": [1]}), "'matrix' is no option: say it in the experiment, a file or a mapping that is the first argument."),
         (lambda: hpc_llm.fetch("tiny"), "fetch needs to: call it as fetch(to=…)."),
         (lambda: hpc_llm.wait([], timeout="1m"), "wait: timeout is '1m': a number is needed."),
         (lambda: hpc_llm.parse("x", logs=["a"]), "parse: logs is of type list: the path of a file or folder, as text or a Path, is needed."),
         (lambda: hpc_llm.plan(method="z3", set=3), "the request: set holds 3. Give keys with values, as in {optimizer.lr: 1e-4}."),
         (lambda: hpc_llm.plan(method="z3", steps=[1]), "the request: steps is [1], a whole number is needed."),
         (lambda: hpc_llm.submit(method="z3", wait=True), "this function has no option 'wait': wait(submit(...)) follows the runs to their end."),
+        (lambda: hpc_llm.submit(method="z3", test_only=True), "this function has no option 'test_only': render(...) checks everything and submits nothing."),
         (lambda: hpc_llm.status("a", runs="b"), "status got runs twice, once without its name. Keep one of them."),
     ],
 )  # fmt: skip
@@ -70,3 +72,7 @@ def test_the_sentence_says_what_is_needed(call: Any, said: str) -> None:
     with pytest.raises(RequestError) as caught:
         call()
     assert str(caught.value) == said
+
+
+def test_a_folder_of_a_model_may_be_a_path(tmp_path: Path) -> None:
+    assert "there is no model" in str(answer(hpc_llm.model, name=tmp_path / "none"))
