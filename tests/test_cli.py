@@ -434,7 +434,7 @@ def test_a_broken_profile_of_ones_own_hides_no_other(cli: Any) -> None:
     saved("clusters/mine.yaml", "schema: 1\n")
     done = cli("clusters")
     assert done.code == 0 and "taiwania2" in done.out and "mine" not in done.out
-    assert "mine.yaml: " in done.err and "These are missing: title (text), " in done.err
+    assert "mine.yaml: " in done.err and "These are missing: " in done.err and "title (text), " in done.err
     assert cli("clusters", "mine").code == 2
 
 

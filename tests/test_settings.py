@@ -161,7 +161,7 @@ def test_the_letters_follow_what_is_set() -> None:
         ("optimizer.lr=-1", "--set optimizer: 'lr' is -1: it must be greater than or equal to 0."),
         ("optimizer.betas=[1]", "--set optimizer: 'betas.0' is 1: it must be less than 1."),
         ("optimizer.type=SGD", "--set optimizer.type=SGD: valid are AdamW, Adam, AdamW8bit, Adam8bit, PagedAdamW8bit, "),
-        ("optimizer={}", "--set optimizer: 'type' is missing."),
+        ("optimizer={}", "--set optimizer: 'type' is missing: one of AdamW, Adam, AdamW8bit, Adam8bit, PagedAdamW8bit, PagedAdam8bit, PagedAdamW32bit, AdamWBF16 is needed."),
         ("optimizer=null", "--set optimizer: None is not a mapping"),
         ("optimizer.betas.0=1", "--set optimizer.betas.0: 'betas' holds [0.9, 0.999], which has no parts."),
         ("peft.r=8", "--set peft.r: peft is not used by this method."),

@@ -154,7 +154,7 @@ def test_gpus_by_an_option_where_the_plan_counts_none_are_told() -> None:
 
 def test_a_method_that_settings_made_another_is_not_called_by_its_name_alone(tmp_path: Path) -> None:
     found = planned("local", "z3", set=("deepspeed.zero_optimization.stage=0",))
-    assert any("makes of method z3 what the letters ddp do" in notice for notice in found.notices)
+    assert any("method z3 does what ddp does: tables name it 'z3 as ddp'" in notice for notice in found.notices)
     for one, said in (
         (found, "z3 as ddp"),
         (planned("local", "z3", set=("steps=9",)), "z3"),

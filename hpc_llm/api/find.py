@@ -62,6 +62,8 @@ def find_run(text: str, logs: Path) -> RunPaths:
         raise RequestError(
             f"'{text}' is the start of {len(matches)} runs: {', '.join(r.run_id for r in matches[:5])}. Write more of it."
         )
+    if any(iter_runs(Path(text))) and Path(text).absolute() != logs.absolute():
+        raise RequestError(_no_run(Path(text)))
     if not runs:
         below = runs_below(logs)
         raise RequestError(
@@ -95,8 +97,14 @@ def _no_run(path: Path) -> str:
 
 def refuse_missing(logs: Path) -> None:
     """Raise RequestError for a folder of runs that is named and not there; the usual one begins with the first run."""
-    if not os.path.lexists(logs) and logs.absolute() != default_logs().absolute():
-        raise RequestError(f"there is no folder {logs}: --logs, in Python logs=, names the folder of the runs.")
+    if os.path.lexists(logs) or logs.absolute() == Path("logs").absolute():
+        return
+    if os.environ.get("HPC_LLM_LOGS") and logs.absolute() == default_logs().absolute():
+        raise RequestError(
+            f"there is no folder {logs}, which the variable HPC_LLM_LOGS names: the first run that is submitted makes it. Correct the "
+            "variable, or name another folder by --logs DIR, in Python logs=DIR."
+        )
+    raise RequestError(f"there is no folder {logs}: --logs, in Python logs=, names the folder of the runs.")
 
 
 def find_runs(texts: Sequence[str] | None, logs: Path) -> list[RunPaths]:

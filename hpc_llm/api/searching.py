@@ -31,8 +31,9 @@ def bounds(plan: Plan) -> str:
         if whole
         else f"at most {format_time(asked.most_tries * longest)}"
     )
+    memory = "the GPU's memory" if plan.parallel.gpus_per_node else "the memory of this machine"
     return (
-        f"a search of at most {asked.most_tries} short trainings, up to the size that the GPU's memory does not hold: {ended}; one that hangs is "
+        f"a search of at most {asked.most_tries} short trainings, up to the size that {memory} does not hold: {ended}; one that hangs is "
         f"ended after {format_time(asked.try_time_s)}, a longer one that confirms after {format_time(longest)} "
         "(--set most_tries=N, try_time_s=SECONDS, --time)"
     )

@@ -19,7 +19,7 @@ from hpc_llm.records.run import Outcome
 WALLTIME = Cause(
     id="walltime",
     title="time limit reached",
-    meaning="The job was still running when its time limit was over, and the scheduler ended it.",
+    meaning="The job was still running when its time limit was over, and was ended.",
     remedy=(
         "ask for more: --time HH:MM:SS, up to the partition's limit (`hpc-llm clusters NAME`)\n"
         "or fewer --steps: a comparison needs tens of measured steps, not thousands\n"

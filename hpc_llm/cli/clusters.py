@@ -14,6 +14,9 @@ from hpc_llm.cli.output import print_facts, print_json, print_table
 if TYPE_CHECKING:
     from hpc_llm.site.cluster import Charge, Cluster, Gpu
 
+_VERIFY = "something essential rests on one source: check it before you rely on it"
+"""What the status `verify` means."""
+
 
 def register(app: typer.Typer) -> None:
     app.command("clusters")(clusters)
@@ -127,6 +130,7 @@ def _show(cluster: Cluster) -> None:
         [
             ("cluster", f"{cluster.name}: {cluster.title}"),
             ("status", f"{cluster.status.state}, checked {cluster.status.checked}"),
+            ("", _VERIFY if cluster.status.state == "verify" else ""),
             ("", cluster.status.note),
             ("scheduler", cluster.scheduler),
             ("", f"its Slurm is {' or '.join(cluster.slurm_clusters)}" if cluster.slurm_clusters else ""),

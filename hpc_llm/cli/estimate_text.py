@@ -99,8 +99,9 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     """What the runs have in common, one line a run, and why there can be no such run below."""
     kept = [one for one in found if not one.refused]
     has_one_model, has_one_batch = len({one.model for one in kept}) == 1, len({_batch(one) for one in kept}) == 1
+    where = "each GPU" if any(one.gpu for one in kept) else "the CPU"
     if has_one_model:
-        yield from _wrapped(f"{kept[0].model}{f', {_batch(kept[0])} on each GPU' if has_one_batch else ''}")
+        yield from _wrapped(f"{kept[0].model}{f', {_batch(kept[0])} on {where}' if has_one_batch else ''}")
     first = "run" if any(one.run for one in kept) else "method"
     # A table of other models or batches says which, as their speeds are not to be compared.
     headers = ["cluster", first, "GPUs", "verdict", "GiB", "host", "tokens/s", "GPU-h", "model", "batch"]
@@ -112,8 +113,9 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
         if shared:
             yield from _wrapped("all: " + ", ".join(f"{headers[i]} {rows[0][i]}" for i in shared))
     yield from table([[row[i] for i in said] for row in rows], [headers[i] for i in said], _WIDTH)
-    if any(one.time for one in kept):
-        yield from _wrapped("GiB: of each GPU; host: GiB of each node; GPU-h: GPU-hours for a billion tokens")
+    legend = {"GiB": "of each GPU", "host": "GiB of each node", "GPU-h": "GPU-hours for a billion tokens"}
+    if told := [f"{headers[i]}: {legend[headers[i]]}" for i in said if headers[i] in legend]:
+        yield from _wrapped("; ".join(told))
     chosen = [(one, one.recomputed) for one in kept if one.recomputed and "," in one.recomputed]  # with its reason
     yield from _by_reason("recomputed by", chosen)
     yield from _by_reason("fits the GPUs of", [(one, one.unsaid) for one in kept])

@@ -11,6 +11,8 @@ from hpc_llm.cli.options import JsonOption
 from hpc_llm.cli.output import note, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from hpc_llm.planning.method import Method
 
 
@@ -66,8 +68,8 @@ def _show(method: Method) -> None:
             ("recompute", catalogue.recomputed(method)),
             ("attention", method.attention),
             ("fp8", "the products of the decoder's linear layers" if method.fp8 else "no"),
-            ("quantization", str(method.quantization or "no")),
-            ("LoRA", str(method.peft or "no")),
+            ("quantization", _in_words(method.quantization)),
+            ("LoRA", _in_words(method.peft)),
             ("optimizer", ", ".join(f"{key} {value}" for key, value in _optimizer(method).items())),
             (
                 "learning rate",
@@ -84,6 +86,13 @@ def _show(method: Method) -> None:
 def _optimizer(method: Method) -> dict[str, Any]:
     said = method.optimizer.model_dump(exclude_none=True)
     return {**said, "type": _first_of(said["type"])}
+
+
+def _in_words(block: BaseModel | None) -> str:
+    """What a block of the method says, as its file has it."""
+    said = block.model_dump(exclude_none=True) if block else {}
+    words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in said.items()}
+    return ", ".join(f"{key} {value}" for key, value in words.items()) or "no"
 
 
 def _first_of(names: str | Sequence[str]) -> str:

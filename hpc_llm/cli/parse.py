@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Optional
@@ -61,7 +61,7 @@ def parse_command(
     paths = paths_of_logs(paths, logs)
     with _destination(output) as file:
         if steps:
-            write_rows(read_steps(paths), chosen, file, names)
+            write_rows(_told_if_none(read_steps(paths), paths, "step of a run"), chosen, file, names)
             return
         summary = chosen == "table" and names is None
         waits = summary or output is not None or not is_terminal()  # else the rows themselves show how far it is
@@ -69,12 +69,23 @@ def parse_command(
             rows: Any = read_rows(
                 paths, verbose=verbose, on_reading=_tell if verbose else None, on_progress=on_progress
             )
+            rows = _told_if_none(rows, paths, "run or log")
             if summary:
                 rows = list(rows)
             else:
                 write_rows(rows, chosen, file, names)
         if summary:
             file.write(summary_table(rows, terminal_width(file)))
+
+
+def _told_if_none(rows: Iterable[Any], paths: list[str], what: str) -> Iterator[Any]:
+    """The rows; where there are none the table is its header alone, which does not say that nothing was found."""
+    has_any = False
+    for row in rows:
+        has_any = True
+        yield row
+    if not has_any:
+        note(f"there is no {what} in {', '.join(paths)}")
 
 
 @contextmanager

@@ -88,7 +88,11 @@ def _no_such_option(error: Any, command: str, arguments: Sequence[str], asked: s
         is not None
     ):
         return f"{said} {asked} lists all."
-    return unknown_name("option", error.option_name, {*options, "--help"}, where=command, next_step=f"See {asked}.")
+    word = error.option_name
+    begun = (
+        sorted(one for one in options if one.startswith(f"-{word}")) if len(word) == 2 else []
+    )  # -m: all that begin with --m
+    return unknown_name("option", word, {*options, "--help"}, where=command, next_step=f"See {asked}.", meant=begun)
 
 
 def _meant(option: str, command: str, options: Sequence[str], value: str) -> str | None:

@@ -196,6 +196,11 @@ def compose(name: str) -> Method:
         if near and not did_you_mean(unknown, files):
             raise ProfileError(f"there is no letter '{unknown}' of a method{near} {hint}")
         raise ProfileError(unknown_name("method", unknown, files, next_step=hint, meant=_meant(unknown)))
+    adapters = list(dict.fromkeys(t for t in letters if t in ("l", "lora", "ql", "qlora")))
+    if len(adapters) > 1:
+        raise PlanError(
+            f"method '{name}': {' and '.join(adapters)} each say LoRA (with q its base is quantized). Keep one of them."
+        )
     for several in (bases, list(dict.fromkeys(t for t in letters if share_of_letter(t)))):
         if len(several) > 1:
             raise PlanError(f"method '{name}': {' and '.join(several)} exclude each other. Keep one of them.")

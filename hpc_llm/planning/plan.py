@@ -355,8 +355,7 @@ def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], dr
     origin = CHANGED_LETTERS if changed else ESTIMATED_LETTERS if is_estimated else f"method {method.name}"
     if changed and draft.settings.all:
         draft.notices.append(
-            f"{draft.settings.origin} makes of method {method.name} what the letters {letters} do: tables call it "
-            f"{method.name} as {letters}"
+            f"with {draft.settings.origin} method {method.name} does what {letters} does: tables name it '{method.name} as {letters}'"
         )
     found: str = draft.computed("letters", letters, origin)
     return found

@@ -134,7 +134,9 @@ def _tried_once(items: list[Any]) -> Iterator[Any]:
 
 def needed_at(model: type[BaseModel], loc: tuple[Any, ...]) -> str:
     """What is to stand at a place of a file, in words: `one of a, b`, `text`."""
-    return " or ".join(dict.fromkeys(map(_needed, _walked(model, loc))))
+    kinds = _walked(model, loc)
+    named = [one for one in kinds if "enum" in one]  # a list of the same need not be told beside them
+    return " or ".join(dict.fromkeys(map(_needed, named or kinds)))
 
 
 def _needed(node: dict[str, Any]) -> str:

@@ -232,6 +232,16 @@ def test_all_clusters_are_asked_about_one_model(said: Callable[..., str], capsys
     assert "llama3.2-1b" in two and "llama2-7b" in two
 
 
+def test_a_table_of_runs_on_the_cpu_names_no_gpu(said: Callable[..., str]) -> None:
+    shown = said("estimate", "--cluster=local", "--method=ddp,lora", "--model=tiny", "--set=engine=plain")
+    assert (
+        shown.startswith("tiny, 1 x ")
+        and "on the CPU\n" in shown
+        and "\nhost: GiB of each node\n" in shown
+        and "GPU" not in shown
+    )
+
+
 def test_what_is_said_of_data_that_nobody_has_prepared_hinders_no_estimate(tmp_path: Path) -> None:
     source = tmp_path / "rows.csv"
     source.write_text("ask,say\n1+1?,2\n")
