@@ -46,8 +46,16 @@ def test_what_would_share_a_batch_among_ranks_is_refused(config: dict[str, Any],
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"compile": {"passes": ["z3", "autosp"]}}, "compile.passes holds 'autosp'"),
-        ({"compile": {"passes": "autotp"}}, "compile.passes holds 'autotp'"),
+        (
+            {"compile": {"deepcompile": True, "passes": ["z3", "autosp"]}},
+            "compile has no effect: DeepSpeed compiles by a call",
+        ),
+        ({"compile": {"enabled": True}}, "compile has no effect"),
+        ({"checkpoint": {"writer": {"type": "FAST"}}}, "checkpoint has no effect: what is trained is kept by hpc-llm"),
+        (
+            {"gradient_allreduce_op": "avg"},
+            "gradient_allreduce_op is 'avg': DeepSpeed knows mean, which it does anyway, and sum. Leave it out.",
+        ),
         (
             {"elasticity": {"enabled": True, "max_train_batch_size": 64}},
             "elasticity is enabled: it computes batch sizes",
@@ -78,7 +86,6 @@ def test_what_changes_the_batch_or_the_averaging_is_refused(config: dict[str, An
         {"tensor_parallel": {"autotp_size": 0, "tp": {"tp_size": 1}}},
         {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8, "zero_quantized_weights": True}},
         {"pipeline": {"stages": "auto"}},
-        {"compile": {"deepcompile": True, "passes": ["z3"]}},
         {"elasticity": {"enabled": False}, "data_efficiency": {}, "autotuning": {"fast": True}},
         {"gradient_allreduce_op": "mean", "prescale_gradients": True, "gradient_predivide_factor": 2.0},
         {"aio": {"block_size": 1048576}, "zero_optimization": {"sub_group_size": 1000000000.0}},

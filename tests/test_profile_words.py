@@ -99,6 +99,12 @@ def test_every_pattern_has_its_words(model: Any) -> None:
         ("gpu.vendor", "nvida", "valid are 'nvidia', 'amd', 'none' or 'auto': did you mean 'nvidia'?"),
         ("charge", {"per_gpu_hour": 1.0, "unit": "u" * 30}, "it may have at most 20 letters."),
         ("account", "MST1", "'account' is 'MST1': a mapping is needed, as in {default: MST1}, with some of the keys required,"),
+        ("partitions", ["gpu"], "'partitions.0' is 'gpu': a mapping is needed, as in {name: gpu, max_time: ...}, with some of the keys name,"),
+        ("partitions", {"gpu": "1:00:00"}, "'partitions': a list of mappings is needed, as in [{name: ..., max_time: ...}]."),
+        ("qos", ["long"], "'qos.0' is 'long': a mapping is needed, as in {name: long}, with some of the keys name,"),
+        ("gpu.arch", "sm80", "'gpu': arch is 'sm80', and those of vendor 'nvidia' are written as sm_80."),
+        ("gpu.arch", "sm_70", "'gpu': arch is sm_70, and a A100-SXM4-40GB has sm_80. Write arch: sm_80, or the name of the other GPU."),
+        ("gpu.model", "V100-SXM2-40GB", "arch is sm_80, and a V100-SXM2-40GB has sm_70."),
         ("account", {"default": ""}, "'account.default' is '': one line of text (left out where there is none) is needed."),
         ("request.constraint", "a\nb", "one line of text (left out where there is none) is needed."),
         ("gpu.peak_tflops", {"bf16": 0.0}, "'gpu.peak_tflops': bf16: 0 TFLOP/s are none: give the peak of the data sheet, or leave bf16 out."),
@@ -119,3 +125,31 @@ def test_a_limit_in_minutes_is_shown_as_a_time(own_folder: Path, capsys: pytest.
     assert run(["clusters", "mine"]) == 0
     shown = capsys.readouterr().out
     assert "00:48:00" in shown and "UNLIMITED" in shown
+
+
+def test_what_no_gpu_of_that_generation_can_is_refused() -> None:
+    data = with_("gpu.model", "Tesla K80")
+    data["gpu"]["arch"] = "sm_37"
+    assert (
+        "capabilities: bf16, tf32, flash_attention_2, int8 are true, which GPUs have from sm_80 on, and arch is sm_37. Write false"
+        in told(data)
+    )
+
+
+@pytest.mark.parametrize("key", ["extend", "Extends", "inherits", "base"])
+def test_a_misspelt_extends_is_told_alone(own_folder: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
+    (own_folder / "clusters").mkdir()
+    (own_folder / "clusters" / "mine.yaml").write_text(f"{key}: delta\nname: mine\n")
+    assert run(["clusters", "mine"]) == 2
+    said = capsys.readouterr().err
+    assert f"there is no key '{key}' in the top level: did you mean 'extends'?" in said and "missing" not in said
+
+
+def test_a_limit_in_minutes_and_seconds_is_shown_as_a_time(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_folder / "clusters").mkdir()
+    text = 'extends: delta\nname: mine\npartitions: [{name: a, max_time: "24:00"}]\n'
+    (own_folder / "clusters" / "mine.yaml").write_text(text)
+    assert run(["clusters", "mine"]) == 0
+    assert "00:24:00" in capsys.readouterr().out

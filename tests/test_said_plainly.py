@@ -14,7 +14,7 @@ from hpc_llm.api.resuming import with_start
 from hpc_llm.api.searching import bounds
 from hpc_llm.api.sending import _tell_neighbours
 from hpc_llm.cli import run
-from hpc_llm.errors import Notice, PlanError, RequestError
+from hpc_llm.errors import HpcLlmError, Notice, PlanError, RequestError
 from hpc_llm.records.run import RunPaths
 from hpc_llm.schedulers.local import marks
 from hpc_llm.schedulers.local.marks import RUN_DIR, RUN_UUID, Living, Marked
@@ -147,3 +147,109 @@ def test_a_search_on_the_cpu_speaks_of_no_gpu() -> None:
     [here] = hpc_llm.plan({**RUN, "task": "tune"})
     [there] = hpc_llm.plan({**RUN, "task": "tune", "cluster": "mi210"})
     assert "GPU" not in bounds(here.plan) and "the GPU's memory" in bounds(there.plan)
+
+
+def test_an_offload_to_none_is_none(own_folder: Path) -> None:
+    (own_folder / "configs").mkdir()
+    zero = "{stage: 3, offload_optimizer: {device: DEVICE}, offload_param: {device: none}}"
+    for device, letters in (("none", "z3"), ("cpu", "z3+o")):
+        text = f"extends: z3\nname: mine\nletters: {letters}\ndeepspeed: {{zero_optimization: {zero.replace('DEVICE', device)}}}\n"
+        (own_folder / "configs" / "mine.yaml").write_text(text)
+        [made] = hpc_llm.plan(cluster="delta", account="a-delta-gpu", method="mine")
+        assert made.plan.letters == letters
+    split = {**RUN, "method": "z3"}
+    [made] = hpc_llm.plan(**split, set=["deepspeed.zero_optimization.offload_optimizer.device=none"])
+    assert "o" not in made.plan.letters.split("+")
+    [made] = hpc_llm.plan(**split, set=["deepspeed.zero_optimization.offload_param.device=cpu"])
+    assert made.plan.letters.split("+")[:2] == ["z3", "o"]
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "said"),
+    [
+        ("z2o", "offload_optimizer.ratio=0.3", "ratio is below 1, and a part of the optimizer is offloaded by ZeRO-3 alone"),
+        ("z2o", "offload_optimizer.super_offload=true", "super_offload has no effect with stage 2: ZeRO-3 alone heeds it"),
+        ("z3o", "offload_optimizer.super_offload=true", "super_offload is for NVIDIA's GPUs alone. Leave it out."),
+    ],
+)  # fmt: skip
+def test_a_part_of_an_offload_that_dies_is_refused(method: str, setting: str, said: str) -> None:
+    with pytest.raises(HpcLlmError, match=said):
+        hpc_llm.plan(**{**RUN, "method": method}, set=[f"deepspeed.zero_optimization.{setting}"])
+
+
+def test_a_schedule_is_one_word() -> None:
+    with pytest.raises(
+        RequestError, match=r"lr_schedule is one word of constant, linear, cosine\. Write --set lr_schedule=WORD\."
+    ):
+        hpc_llm.plan(**RUN, set=["lr_schedule.type=cosine"])
+
+
+def test_a_rate_of_nothing_and_gpus_without_a_rank_are_told() -> None:
+    [made] = hpc_llm.plan(**RUN, set=["optimizer.lr=0"])
+    assert "optimizer.lr is 0: no weight moves, and nothing is learned" in made.notices
+    [made] = hpc_llm.plan(cluster="delta", account="a-delta-gpu", method="z3", set=["tasks_per_node=2"])
+    assert any("2 of the 4 GPUs of each node have no rank and wait: --gpus-per-node 2" in one for one in made.notices)
+
+
+@pytest.mark.parametrize("setting", ["world_size=4", "data_parallel=4"])
+def test_what_is_advised_in_place_of_a_computed_field_can_be_said(setting: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        hpc_llm.plan(**RUN, set=[setting])
+    assert "use --nodes" in str(caught.value) and "set nodes" not in str(caught.value)
+    assert hpc_llm.plan(**RUN, set=["tasks_per_node=4"])[0].plan.parallel.world_size == 4
+
+
+def test_prompts_that_do_not_fit_alone_are_to_be_shorter() -> None:
+    asked = {"cluster": "local", "method": "ddp", "model": "tiny", "task": "infer"}
+    with pytest.raises(PlanError, match=r"need 5128 positions.*Ask for less with --set prompt_tokens=N"):
+        hpc_llm.plan(**asked, set=["prompt_tokens=5000"])
+    with pytest.raises(PlanError, match=r"Ask for less with --set new_tokens=N\."):
+        hpc_llm.plan(**asked, set=["new_tokens=5000"])
+
+
+def test_a_table_with_other_marks_between_its_fields_is_told(tmp_path: Path) -> None:
+    asked = {"cluster": "local", "method": "lora", "model": "tiny", "task": "finetune"}
+    for mark, shown in ((";", "';'"), ("\t", "tabs")):
+        source = tmp_path / "rows.csv"
+        source.write_text(f"prompt{mark}completion\na{mark}b\n")
+        with pytest.raises(RequestError, match=f"its fields are separated by {shown}, and commas are read"):
+            hpc_llm.plan(**asked, data=[str(source)])
+
+
+def test_data_that_are_named_twice_are_refused(tmp_path: Path) -> None:
+    asked = {"cluster": "local", "method": "lora", "model": "tiny", "task": "finetune"}
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "a", "completion": "b"}\n')
+    for twice in ([rows, rows], [rows, tmp_path], [rows, tmp_path / "." / "rows.jsonl"]):
+        with pytest.raises(RequestError, match="twice, and each of its rows would be learned twice an epoch"):
+            hpc_llm.plan(**asked, data=[str(one) for one in twice])
+
+
+def test_what_ends_after_a_benchmark_was_no_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "bench.log"
+    log.write_text(
+        "============ Serving Benchmark Result ============\nSuccessful requests:                     100\n"
+        "Benchmark duration (s):                  12.50\nOutput token throughput (tok/s):         1253.69\n"
+        "==================================================\nTraceback (most recent call last):\n"
+        '  File "/x/t.py", line 7, in check\n    assert ok\nAssertionError: 79.59 not less than or equal to 45.9\n'
+    )
+    code, out, _ = told(capsys, "diagnose", str(log))
+    assert code == 0 and "The measurement had come to its end before that" in out and "raining had" not in out
+    reason = hpc_llm.parse(str(log))[0].outcome_reason
+    assert reason == "the measurement had ended before: AssertionError: 79.59 not less than or equal to 45.9"
+
+
+def test_evidence_in_a_notebook_stands_where_its_file_has_it(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "code", "outputs": [{"output_type": "stream", "name": "stdout", "text": ["one\n" * 40]}]},
+        {"cell_type": "code", "outputs": [{"output_type": "error", "traceback": [
+            "Traceback (most recent call last)\n   369     raise\n--> 370     f\"{path} does not appear to have a file named {name}\"",
+            "OSError: /me/out/lora does not appear to have a file named config.json.",
+        ]}]},
+    ]  # fmt: skip
+    notebook = tmp_path / "n.ipynb"
+    notebook.write_text(json.dumps({"cells": cells, "nbformat": 4}, indent=1))
+    [found] = hpc_llm.diagnose(str(notebook))
+    line = next(n for n, text in enumerate(notebook.read_text().splitlines(), start=1) if "OSError: /me" in text)
+    assert found.cause is not None and found.cause.id == "model_missing" and "adapter_config.json" in str(found.remedy)
+    assert [one.line for one in found.evidence if "OSError" in one.text] == [line]

@@ -729,3 +729,23 @@ def test_a_text_of_repeated_forms_takes_no_long_time(text: str) -> None:
         return time.process_time() - started
 
     assert min(seconds(25_000) for _ in range(2)) < max(0.3, 8 * min(seconds(6_000) for _ in range(2)))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-lf-33d0fabe-2fb4-17a1-087d-8a40097f87cf", "AQ.Ab8RN6hoNP08hT5isT6CjlNlAZkeNncJgQyVerdKKhVz4NiaBf", "SK6d779171cb09ee33b8cc952e16c39bd4",
+        "vercel_blob_rw_Rn8cPMBUraDdCXRA_kccJ11HKw8gTep5ZFf7EdRpPdFzYdd", "ABSK" + "uRMFFw8Px6diSsjKORGs68JJNoqe" * 4 + "=",
+        "EAACEdEose0cBA" + "mcF47EQWwaBEt47N6BuDDgmjPkex3y34" * 3,
+        "eyJhcGlfYWRkcmVzcyI6" + "Imh0dHBzOi8vYXBwLm5lcHR1bmUuYWkiLCJhcGlfa2V5Ijoi" + "JUtcKgLWS5de7f==",
+    ],
+)  # fmt: skip
+def test_keys_of_services_in_forms_of_their_own(key: str) -> None:
+    assert is_secret(key) and key not in redacted(f"x {key} y")
+
+
+@pytest.mark.parametrize(
+    "text", ["SKIP", "SK_LAYERS=32", "AQ.About", "ABSKIP/scratch", "EAAGLE decoding with 3 tokens", "sk-learn-1234"]
+)
+def test_words_that_begin_so_are_none(text: str) -> None:
+    assert not is_secret(text)

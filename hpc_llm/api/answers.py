@@ -120,6 +120,10 @@ def report(
         if folder.is_dir() and Path(name).resolve().is_relative_to(folder.resolve()):
             raise RequestError(f"-o {folder} holds what is to be read, {name}: give another folder for the report.")
     then = _baseline(baseline, logs) if baseline is not None else None
+    if then is not None and then[0].resolve().parent == folder.resolve():
+        raise RequestError(
+            f"-o {folder} holds the baseline, {then[0]}, which the report would replace: give another folder for the report."
+        )
     runs = collect(names, without=folder, assumed=assumptions(list(assume)))
     if not any(run.is_known for run in runs):
         raise RequestError(

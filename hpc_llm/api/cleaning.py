@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ def _look(folder: Path, named: Sequence[RunPaths]) -> list[Taken]:
     from hpc_llm.runs.wanted import marks_of
 
     elsewhere = [mark.run for run in named for mark in marks_of(run) if is_run(mark.run.root)]
-    known = list(dict.fromkeys([*named, *iter_runs(folder), *elsewhere]))
+    known = _each_once([*named, *iter_runs(folder), *elsewhere])
     return taken_by(folder, named, dict(zip(known, status(known), strict=True)))
 
 
@@ -80,9 +80,18 @@ def _caches(folder: Path, named: Sequence[RunPaths] | None) -> list[Taken]:
 
     caches = caches_folder(folder, os.environ)
     noted = [logs for logs in noted_places(caches, from_home("~")) if is_seen(logs)]
-    known = [run for logs in dict.fromkeys([folder, *noted]) for run in iter_runs(logs)]
-    known = list(dict.fromkeys([*(named or ()), *known]))
+    known = _each_once([*(named or ()), *(run for logs in (folder, *noted) for run in iter_runs(logs))])
     return cached(caches, from_home("~"), dict(zip(known, status(known), strict=True)), named)
+
+
+def _each_once(runs: Iterable[RunPaths]) -> list[RunPaths]:
+    """Those of several names once: one folder of runs has as many as there are links and working directories."""
+    from hpc_llm.runs.wanted import same_place
+
+    found: dict[Hashable, RunPaths] = {}
+    for run in runs:
+        found.setdefault(same_place(run.root), run)
+    return list(found.values())
 
 
 def _unproven(chosen: Sequence[Taken], found: Sequence[Taken]) -> dict[Path, str]:

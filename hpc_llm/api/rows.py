@@ -59,7 +59,7 @@ class Rows(list[T]):
         is replaced once all is written.
 
         Raises:
-            RequestError: there is no such format; nothing was written.
+            RequestError: there is no such format, or the file is what was read; nothing was written.
         """
         from hpc_llm.parsing import OUTPUT_FORMATS, write_rows
 
@@ -67,6 +67,7 @@ class Rows(list[T]):
         chosen = output_format or format_of(path)
         if chosen not in OUTPUT_FORMATS:
             raise RequestError(unknown_name("output format", chosen, OUTPUT_FORMATS))
+        refuse_what_is_read(path, {row.source for row in self if row.source})
         shown = None if self or chosen in ("markdown", "table") else list(_columns(self._kind))
         with replacing_output(path) as out:
             write_rows(cast("list[Row]", self), chosen, out, shown)
@@ -150,6 +151,13 @@ def read_steps(paths: Named | Iterable[Named], *, logs: str | os.PathLike[str] |
     from hpc_llm.parsing import parse_steps
 
     return parse_steps(paths_of_logs(paths, logs))
+
+
+def refuse_what_is_read(output: Path, paths: Iterable[str]) -> None:
+    """Raise a RequestError where `output` is what is to be read, or a file of a run: the table would replace it."""
+    from hpc_llm import parsing
+
+    parsing.refuse_what_is_read(output, paths)
 
 
 def size_of(paths: Iterable[str]) -> int:

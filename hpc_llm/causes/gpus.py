@@ -120,6 +120,13 @@ DRIVER_MISMATCH = Cause(
                 "what ran (torch, jaxlib, an extension) was built without code for this GPU: install a build that has it, or use another GPU"
             ),
         ),
+        sign(
+            "rocBLAS error: Cannot read ",
+            r"rocBLAS error: Cannot read [^\n]{1,400}? for GPU arch ?: ?\w{1,20}",
+            remedy=(
+                "the rocBLAS of this build holds no code for this GPU: install a torch for ROCm that lists its architecture, or use another GPU"
+            ),
+        ),
         # NVRTC and Triton's ptxas compile while the program runs, with the toolkit that torch brings.
         sign(
             ("nvrtc: error: invalid value for --gpu-architecture", "ptxas fatal"),

@@ -18,6 +18,12 @@ _MORE_THAN_TENSORS = (
     "where a run wrote the file, go on with the releases that wrote it, or begin from its weights alone"
 )
 
+_OWN_FOLDER = (
+    "the folder that is named lacks a file of a whole model: see whether the path is right, and the node sees it\n"
+    "where it holds adapter_config.json it is an adapter: load its base model, and the adapter on it (peft.PeftModel.from_pretrained)\n"
+    "where ZeRO-3 or FSDP wrote it in parts, join them first: the zero_to_fp32.py beside them, or accelerate merge-weights"
+)
+
 MODEL_MISSING = Cause(
     id="model_missing",
     title="the model could not be loaded",
@@ -67,7 +73,14 @@ MODEL_MISSING = Cause(
         ),
         sign(
             ("does not appear to have a file named", "no file named"),
-            r"(?P<model>\S{1,120}) does not appear to have a file named \S+|OSError: Error no file named [^\n]{1,160}",
+            r"(?:^|[ '\"])(?P<local>(?!\S*/models--)(?:/|\./|~/|\.\./)[^\s'\"]{1,300}) does not appear to have a file named \S+"
+            r"|OSError: Error no file named [^\n]{1,300} in directory (?P<directory>[^\s'\"]{1,300})",
+            survived_after=STARTED,
+            remedy=_OWN_FOLDER,
+        ),
+        sign(
+            ("does not appear to have a file named", "no file named"),
+            r"(?P<model>(?!f[\"'])[^\s{}]{1,120}) does not appear to have a file named \S+|OSError: Error no file named [^\n]{1,160}",
             survived_after=STARTED,
         ),
         sign(

@@ -100,8 +100,8 @@ PYTHON_EXCEPTION = Cause(
             ),
         ),
         sign(
-            "api_key not configured",
-            r"api_key not configured \(no-tty\)",
+            ("api_key not configured", "No API key configured. Use `wandb login`"),
+            r"api_key not configured \(no-tty\)|UsageError: No API key configured\. Use `wandb login`",
             precedence=46,
             confidence=0.9,
             remedy=(

@@ -54,11 +54,13 @@ def parse_command(
 ) -> None:
     """Turn training logs of any known format into one row a run."""
     from hpc_llm.api.find import paths_of_logs
-    from hpc_llm.api.rows import read_rows, read_steps, write_rows
+    from hpc_llm.api.rows import read_rows, read_steps, refuse_what_is_read, write_rows
 
     chosen = output_format or _default_format(output)
     names = _columns(columns, steps)
     paths = paths_of_logs(paths, logs)
+    if output is not None:
+        refuse_what_is_read(output, paths)
     with _destination(output) as file:
         if steps:
             write_rows(_told_if_none(read_steps(paths), paths, "step of a run"), chosen, file, names)

@@ -65,6 +65,8 @@ def render(
         raise RequestError(
             "--explain, --full, --json and --diff exclude each other: --json holds all but a difference."
         )
+    if output is not None and output.suffix in (".yaml", ".yml") and output.exists():
+        raise RequestError(f"-o {output} is a file of YAML, and would be replaced by a script: give another file.")
     request, places = asked(options)
     is_list = run is None and len(request.study) > 1
     if is_list and not as_json and (full or diff is not None or output is not None):

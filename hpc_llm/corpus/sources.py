@@ -169,13 +169,26 @@ def source_files(sources: Sequence[str]) -> list[SourceFile]:
     """All files of the sources, in the order in which they are read.
 
     Raises:
-        RequestError: nothing in one of them can be read, or a file has a hole.
+        RequestError: nothing in one of them can be read, or a file has a hole or is named twice.
     """
     files = [file for text in sources for file in _files_of(read_source(text))]
+    _refuse_twice(files)
     for file in files:
         if file.kind != HUB:
             refuse_holes(file.path, is_text=file.kind in (TEXT, JSONL, CSV))
     return files
+
+
+def _refuse_twice(files: Sequence[SourceFile]) -> None:
+    """Raise RequestError for a file that is named twice, be it by a folder that holds it: nobody would see that its rows count double."""
+    seen = set()
+    for file in files:
+        place = (file.path if file.kind == HUB else os.path.realpath(file.path), file.split)
+        if place in seen:
+            raise DataRequestError(
+                f"--data names {file.path} twice, and each of its rows would be learned twice an epoch. Name it once; --epochs N says how often."
+            )
+        seen.add(place)
 
 
 def refuse_without_training(sources: Sequence[str], splits: Iterable[str]) -> None:

@@ -71,6 +71,12 @@ class _Row:
 
 def _header(fields: Sequence[str], place: str) -> list[str]:
     names = [name.strip() for name in fields]
+    other = next((mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]), None)
+    if other is not None:
+        shown = "tabs" if other == "\t" else f"'{other}'"
+        raise DataFileError(
+            f"{place} is one name, '{names[0]}': its fields are separated by {shown}, and commas are read. Write it with commas, or as JSONL."
+        )
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise DataFileError(f"{place} names two columns '{twice}', and each row has one field of a name. Rename one.")

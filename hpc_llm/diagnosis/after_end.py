@@ -11,6 +11,8 @@ from hpc_llm.causes.search import Found
 
 _LOOK = "see first whether what it saved is there whole: training need not be run again for it"
 _NOTHING_SAVED = "the output does not say that it saved its model"
+_OF_A_BENCHMARK = re.compile(r"Successful requests|Throughput: |(?:percentile|Avg) latency: ")
+"""In the line with which something ended that measures how fast answers come: nothing is trained there, and nothing saved."""
 _IN_ITS_ENDING = frozenset(("segfault", "collective_timeout", "unreachable"))
 """What comes of taking down libraries, threads and process groups."""
 _TEARS_DOWN = re.compile(
@@ -29,6 +31,9 @@ def told(cause: str, remedy: str, root: Found | None, logs: Sequence[LogFindings
         return None
     if log.ended_line is None or log.ended_at is None or log.ended_line[0] >= root.line:
         return None
+    if _OF_A_BENCHMARK.search(log.ended_line[1]):
+        what = f"The measurement had come to its end before that (line {log.ended_line[0]}): its figures are there."
+        return what, remedy
     saved = log.saved_line if log.saved_line and log.saved_line[0] < root.line else None
     is_saved = f"line {saved[0]} says what it saved: {saved[1]}" if saved else _NOTHING_SAVED
     is_ending = cause in _IN_ITS_ENDING or _TEARS_DOWN.search(root.text) is not None

@@ -29,6 +29,7 @@ from hpc_llm.diagnosis.more_time import limits, same_gpu, walltime
 from hpc_llm.diagnosis.packages import command_missing, mismatched, missing
 from hpc_llm.diagnosis.phases import is_of_no_batch, remedy_in
 from hpc_llm.errors import counted
+from hpc_llm.planning.engines import offload_place
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.recipe import frozen_by, learning_rate
 from hpc_llm.planning.settings import parse_value
@@ -122,11 +123,11 @@ def preempted(case: Case) -> list[str]:
 
 def page_locked(case: Case) -> list[str]:
     """What host memory does, after the pages that are pinned without need."""
-    zero = case.plan.engine.deepspeed.get("zero_optimization") or {}
+    deepspeed = case.plan.engine.deepspeed
     lines = [
-        f"--set deepspeed.zero_optimization.{part}.pin_memory=false  (page-locked memory ran out)"
-        for part in ("offload_optimizer", "offload_param")
-        if (zero.get(part) or {}).get("pin_memory")
+        f"--set deepspeed.zero_optimization.offload_{part}.pin_memory=false  (page-locked memory ran out)"
+        for part in ("optimizer", "param")
+        if offload_place(deepspeed, part) and deepspeed["zero_optimization"][f"offload_{part}"].get("pin_memory")
     ]
     return [*lines, *host_oom(case)]
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from hpc_llm.estimating.sizes import Sizes
-from hpc_llm.planning.engines import zero_stage
+from hpc_llm.planning.engines import offload_place, zero_stage
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import PURE_BF16
 from hpc_llm.planning.recompute import spread
@@ -128,5 +128,4 @@ class Case:
 
     def offloads(self, what: str) -> bool:
         """Whether `optimizer` or `param` are on the host, or on a disk."""
-        block = self.zero.get(f"offload_{what}") or {}
-        return (block.get("device") or "none") != "none"
+        return offload_place(self.plan.engine.deepspeed, what) is not None

@@ -124,6 +124,9 @@ def _stage3(case: Case, kept: Activations) -> Iterator[Moment]:
     if not case.offloads("optimizer"):
         states["gradients"] = case.width * trained // ranks
         states["optimizer states"] = trained * (4 + case.moments_width) // ranks
+    elif back := kept_back(case):
+        states["gradients"] = case.width * back
+        states["optimizer states"] = (4 + case.moments_width) * back
     states["communication buckets"] = _bucket(case)
     states["gathered parameters"] = _gathered(case)
     yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
@@ -139,6 +142,16 @@ def _stage3(case: Case, kept: Activations) -> Iterator[Moment]:
 def sub_group(case: Case) -> int:
     """Numbers that a rank steps at a time with stage 3."""
     return min(_number(case, "sub_group_size", _SUB_GROUP), -(-case.trained // case.ranks))
+
+
+def kept_back(case: Case) -> int:
+    """Numbers of a rank's part whose states stay on the device though the optimizer is offloaded: of the sub-groups of stage 3
+    as many of the first as DeepSpeed's `ratio` leaves, rounded down."""
+    ratio = float((case.zero.get("offload_optimizer") or {}).get("ratio", 1.0))
+    if case.stage != 3 or not case.offloads("optimizer"):
+        return 0
+    own, size = -(-case.trained // case.ranks), sub_group(case)
+    return min(int((1 - ratio) * -(-own // size)) * size, own)
 
 
 def _number(case: Case, name: str, fallback: float) -> int:

@@ -68,7 +68,7 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     ),
     (_is_int8, f"int8 layers: {_COUNTED}", 0.15),
     (_splits_frozen, f"frozen weights that are split: {_COUNTED}", 0.15),
-    (_is_partial, "a part of what is offloaded, or a disk to offload to: not counted for itself", 0.5),
+    (_is_partial, "a part of what is offloaded, or a disk to offload to: no such run was measured", 0.5),
     (_is_further_zero, "what ZeRO++ and ZenFlow keep besides: not counted", 0.3),
     (
         lambda case: case.plan.parallel.tensor > 1,

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from hpc_llm.estimating.case import WIDTHS, Case
 from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.cpu import program_on_cpu
+from hpc_llm.estimating.deepspeed import kept_back
 from hpc_llm.estimating.parts import Need
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import Cluster, Node
@@ -54,8 +55,12 @@ def _terms(case: Case) -> dict[str, float]:
             terms["weights"] = _locked(case, "param", case.width * case.sizes.parameters / case.ranks)
         return terms
     groups = list(_groups(case, own)) if case.stage == 3 else [own]
-    terms["optimizer states"] = case.moments_width * own + sum(_locked(case, "optimizer", 4 * one) for one in groups)
-    terms["gradients"] = sum(_locked(case, "optimizer", 4 * one) for one in groups)
+    stepped = own - kept_back(case)
+    here = (list(_groups(case, stepped)) if stepped < own else groups) if stepped > 0 else []
+    terms["optimizer states"] = case.moments_width * max(stepped, 0.0) + sum(
+        _locked(case, "optimizer", 4 * one) for one in here
+    )
+    terms["gradients"] = sum(_locked(case, "optimizer", 4 * one) for one in here)
     if case.stage == 3:
         terms["weights"] = sum(_locked(case, "param", case.width * one) for one in groups)
         terms["gradients"] += _locked(case, "optimizer", case.width * own)

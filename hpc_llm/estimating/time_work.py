@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
-from hpc_llm.planning.engines import zero_stage
+from hpc_llm.planning.engines import offload_place, zero_stage
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import Architecture, Shape, architecture, layer_counts, num_parameters, shared_matrices
 from hpc_llm.planning.optimizers import PURE_BF16
@@ -123,7 +122,6 @@ def work_of(plan: Plan) -> Work:
     shape = architecture(plan.model.name)
     layers = _shared(_layers(shape), plan.parallel.tensor)
     own = num_parameters(shape) - layers.number * (_layers(shape).weights - layers.weights)
-    zero = plan.engine.deepspeed.get("zero_optimization") or {}
     adapted = _adapted(plan, layers)
     per_layer = (plan.model.peft.r if plan.model.peft else 0) * sum(map(sum, adapted))
     return Work(
@@ -150,9 +148,9 @@ def work_of(plan: Plan) -> Work:
         is_hybrid=plan.engine.hybrid_sharding,
         sums_in=_BYTES[plan.engine.reduce_precision],
         stage=zero_stage(plan.engine.deepspeed),
-        offloads_optimizer=_is_offloaded(zero, "offload_optimizer"),
-        offloads_parameters=_is_offloaded(zero, "offload_param"),
-        streamed_bytes=_streamed(plan, zero),
+        offloads_optimizer=offload_place(plan.engine.deepspeed, "optimizer") is not None,
+        offloads_parameters=offload_place(plan.engine.deepspeed, "param") is not None,
+        streamed_bytes=_streamed(plan),
         optimizer=plan.optimizer.type,
         ranks=plan.parallel.data,
         ranks_per_node=plan.parallel.tasks_per_node,
@@ -164,20 +162,15 @@ def _recomputed(plan: Plan, rows: Sequence[int]) -> float:
     return sum(len(spread(plan.model.recompute, layers)) for layers in rows) / sum(rows)
 
 
-def _streamed(plan: Plan, zero: dict[str, Any]) -> float:
+def _streamed(plan: Plan) -> float:
     """Gradients leave once and come once for the step; states come and go."""
     engine, width = plan.engine, _BYTES[plan.model.precision]
     if engine.offloaded_step == "none":
         return 0.0
     moments = 4 if engine.moments_precision == "bf16" else 8
     copies = 4 if engine.offloaded_step == "host" else 4 - width
-    weights = width if _is_offloaded(zero, "offload_param") else 0
+    weights = width if offload_place(engine.deepspeed, "param") else 0
     return 2.0 * (moments + copies + weights + width)
-
-
-def _is_offloaded(zero: dict[str, Any], what: str) -> bool:
-    device: object = (zero.get(what) or {}).get("device", "none")
-    return device != "none"
 
 
 def _packed(plan: Plan) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from hpc_llm.errors import notice
-from hpc_llm.parsing.inputs import inputs
+from hpc_llm.parsing.inputs import inputs, refuse_what_is_read
 from hpc_llm.parsing.parallel import read_all, size_of
 from hpc_llm.parsing.read import Reading, parse_steps, parse_stream, parse_stream_steps
 from hpc_llm.parsing.rows import COLUMNS, STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
@@ -30,6 +30,7 @@ __all__ = [
     "parse_steps",
     "parse_stream",
     "parse_stream_steps",
+    "refuse_what_is_read",
     "total_bytes",
     "write_rows",
 ]

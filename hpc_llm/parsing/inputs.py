@@ -82,6 +82,22 @@ def _refuse_a_way_out(path: Path) -> None:
         raise RequestError(f"{path}: {LEADS_OUT}. Where it is meant, name what it leads to: {path.resolve()}")
 
 
+def refuse_what_is_read(output: Path, read: Iterable[str | os.PathLike[str]]) -> None:
+    """Raise a RequestError where `output` is a file that is read, or one of a run's own: it would be lost. Tables of ours may be replaced."""
+    if not output.is_file() or _is_own_table(output):
+        return
+    real = output.resolve()
+    for path in (Path(one).resolve() for one in read if str(one) != STDIN):
+        if real == path or (real.is_relative_to(path) and not _is_no_log(real)):
+            raise RequestError(
+                f"{output} is what is to be read, and would be replaced by the table: give another file."
+            )
+    if _is_run(real.parent):
+        raise RequestError(
+            f"{output} is of the run in {output.parent}, and would be replaced by the table: give another file."
+        )
+
+
 def _is_own_table(path: Path) -> bool:
     try:
         with path.open("rb") as file:

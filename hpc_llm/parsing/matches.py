@@ -7,14 +7,14 @@ matches of all rules are put in order afterwards. What they mean for a run is de
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import Kind, Rule
+from hpc_llm.parsing.rules import Kind, Rule, Value
 
 _STREAM = re.compile(
     rb"[ \t]{0,80}(?:\d{1,5}: ?|\[(?:rank|default|Rank )?\d{1,5}\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
@@ -40,6 +40,13 @@ class Hit:
     rule: Rule | None = None
     match: re.Match[bytes] | None = None
     border: Border | None = None
+    torn: str | None = None
+    """Column of the last number, in which the line was torn."""
+
+    def values(self) -> Mapping[str, Value] | None:
+        """The columns that the line gives; None where it is no metric after all."""
+        found = self.rule.values(self.match) if self.rule is not None and self.match is not None else None
+        return found if found is None or self.torn is None else {n: v for n, v in found.items() if n != self.torn}
 
     @property
     def is_step(self) -> bool:
@@ -103,18 +110,22 @@ def _borders(chunk: bytes) -> Iterator[Hit]:
 
 
 class WholeHits:
-    """Leaves out a last line that was cut short: half a number is a number, too.
+    """Leaves out a last line that was cut short, and of a line that was torn the last number: half a number is a number, too.
 
-    Whether it was cut shows only beside the lines like it before, which have more numbers, or more digits.
+    Whether it was cut shows only beside the lines like it before, which have more numbers, or more digits. A number at the very
+    end, beside which there are no decimals to count, may have lost any of its digits.
     """
 
     def __init__(self) -> None:
         self._usual_sizes: dict[Rule, tuple[int, int]] = {}
+        self._fullest: dict[Rule, re.Match[bytes]] = {}
 
     def of(self, hits: list[Hit], chunk: bytes) -> list[Hit]:
         """The hits in the next chunk, those left out that were cut short."""
         if not chunk.endswith(b"\n"):
             hits = [hit for hit in hits if not self._is_cut(hit, chunk)]
+        for hit in hits:
+            hit.torn = self._torn_column(hit, chunk)
         last = {hit.rule: hit.match for hit in hits if hit.rule is not None and hit.match is not None}
         self._usual_sizes.update({rule: _size_of(match) for rule, match in last.items()})
         return hits
@@ -123,7 +134,25 @@ class WholeHits:
         if hit.rule is None or hit.match is None or b"\n" in chunk[hit.start :]:
             return False
         size = _size_of(hit.match)
-        return size < self._usual_sizes.get(hit.rule, size)
+        usual = self._usual_sizes.get(hit.rule)
+        is_open = hit.end > _last_number(chunk)
+        return size < (usual or size) or (is_open and (usual is None or not usual[1]))
+
+    def _torn_column(self, hit: Hit, chunk: bytes) -> str | None:
+        """The column of a number behind which the line goes on as no line like it does: another process wrote into it, or broke it."""
+        if hit.rule is None or hit.match is None or hit.rule.decode is not None or not hit.match.lastindex:
+            return None
+        match, last = hit.match, hit.match.lastindex
+        end = match.end(last)
+        name = hit.rule.columns[last - 1][0]
+        if _REST_OF_A_NUMBER.match(chunk, end):
+            return name
+        fullest = self._fullest.setdefault(hit.rule, match)
+        if fullest.lastindex is None or fullest.lastindex <= last:
+            self._fullest[hit.rule] = match
+            return None
+        usual, here = fullest.end(last), chunk[end : end + 1]
+        return name if usual > 0 and here in b"[(<{" and here != fullest.string[usual : usual + 1] and here else None
 
 
 def _size_of(match: re.Match[bytes]) -> tuple[int, int]:
@@ -133,8 +162,22 @@ def _size_of(match: re.Match[bytes]) -> tuple[int, int]:
     (0, 2)
     """
     text = match[0]
-    digits = len(text) - len(text.rstrip(b"0123456789"))
-    return sum(group is not None for group in match.groups()), digits if b"." in text[-24:] else 0
+    before = text.rstrip(b"0123456789")
+    return sum(group is not None for group in match.groups()), len(text) - len(before) if before.endswith(b".") else 0
+
+
+_REST_OF_A_NUMBER = re.compile(rb"[.,]?\n[.,]?\d[\d.,eE+-]{0,20}[ \t]*(?:\n|\Z|[ \t]\||  ?[a-z]\w{0,12}:)")
+"""Behind a line that ends in a number: what was a part of it."""
+
+
+def _last_number(chunk: bytes) -> int:
+    """Where the number begins that the chunk ends in; its length where it ends in none.
+
+    >>> _last_number(b"loss: 4.0"), _last_number(b"lr: 1e-"), _last_number(b"time: 3 s")
+    (6, 4, 9)
+    """
+    begin = len(chunk.rstrip(b"-+.,0123456789eE"))
+    return begin if any(chr(c).isdigit() for c in chunk[begin:]) else len(chunk)
 
 
 def line_at(chunk: bytes, position: int) -> bytes:

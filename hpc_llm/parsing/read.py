@@ -17,7 +17,7 @@ from hpc_llm import outside
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
-from hpc_llm.errors import pass_over
+from hpc_llm.errors import counted, notice, pass_over
 from hpc_llm.parsing import jobs, notebook
 from hpc_llm.parsing.believed import leave_out_impossible
 from hpc_llm.parsing.held import tells_settings_alone
@@ -80,6 +80,7 @@ class Reading:
                 source,
                 f"it holds {len(runs) + left_out} runs, of which {kept}: a file a run, or parts of it, tell more",
             )
+        _tell_damage(source, unparsed)
         known = _known_runs(runs)
         cannot_be = [leave_out_impossible(row) for _, row in known]
         left_empty = [said for said in (*(run.left_empty for run in runs), *cannot_be) if said is not None]
@@ -214,9 +215,15 @@ def parse_stream_steps(name: str, file: IO[bytes], *, again: Again | None = None
     yield from _steps_of(name, complete)
     if other.is_open:
         tell_of_lost_steps(name, runs)
+    _tell_damage(name, scanner.unparsed)
     for run in runs:
         if run.mixed is not None:
             pass_over(name, run.mixed)
+
+
+def _tell_damage(name: str, unparsed: Unparsed) -> None:
+    if unparsed.damaged:
+        notice(f"{name}: no number is taken of {counted(unparsed.damaged, 'line')} with a hole (bytes that are lost)")
 
 
 def _scan(scanner: Scanner, first: bytes, rest: Iterator[bytes]) -> Iterator[None]:

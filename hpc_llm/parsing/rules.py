@@ -203,6 +203,10 @@ _NUMBER_GROUP = r"(?<!\(\?P)<(?P<number>[a-z][a-z0-9_]*)>"
 
 _FREE = r"(?<!\w)(?<!\w-)"
 """No letter, digit or `_` stands right before, nor a `-` that joins words: what follows is a name of its own."""
+_NO_WORD = r"(?![A-Za-z0-9_])"
+"""A number at which a word begins at once is cut: another process wrote into the line."""
+_UNIT_FOLLOWS = re.compile(r"(?:\(\?:|\(\?[!=]|\(\?P<\w+>|\||\))*(?:[A-Za-z_]|\[|\\[wSBb])")
+"""What stands behind a number in a pattern where a unit belongs to it, or may."""
 _OPENING = re.compile(
     r"(?P<lookbehind>(?:\(\?<![^()]*\))*)(?:\\b)?(?P<words>(?:[\w:/=,' -]|\\[\[\](){}|.*])+(?![?*+{]))"
 )
@@ -278,7 +282,8 @@ class Rule:
             if match["text"]:
                 return match[0]
             name = match["number"]
-            return f"(?P<{name}>{(WHOLE if name in WHOLE_NUMBERS else NUMBER).decode()})"
+            end = "" if _UNIT_FOLLOWS.match(match.string, match.end()) else _NO_WORD
+            return f"(?P<{name}>{(WHOLE if name in WHOLE_NUMBERS else NUMBER).decode()}){end}"
 
         # Of a step the prefix tells whose it is, so that one must stand before what matches.
         is_anchored = self.text.startswith("^") and self.kind in (Kind.RUN, Kind.START, Kind.SETUP, Kind.END)

@@ -125,8 +125,8 @@ class Scanner:
 
     def _take_chunk(self, chunk: bytes) -> None:
         length = len(chunk)
-        if b"\r" in chunk:
-            chunk = sources.clean(chunk)
+        if b"\r" in chunk or b"\0" in chunk:
+            chunk = sources.clean(self.unparsed.without_damage(chunk))
         is_plain = self.run.lines > 1 and not (
             self.run.over or self.run.paused
         )  # the first two lines are looked at one by one
@@ -189,7 +189,7 @@ class Scanner:
             self._later.give_unknown(self.run)
             self._begin(chunk, found.start, only_after_results=False)
             return True
-        values = found.rule.values(found.match)
+        values = found.values()
         if values is None or (found.format is not None and is_of_a_sample(chunk, found.start)):
             return False
         if self._count_unparsed and found.rule.leaves_commas(found.match):

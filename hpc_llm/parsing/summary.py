@@ -97,6 +97,10 @@ def _empty(run: LogRun, columns: dict[str, Any]) -> None:
         columns["outcome_reason"] = run.mixed
 
 
+def _what(columns: Mapping[str, Any]) -> str:
+    return "training" if columns.get("kind") in (TRAIN, None) else "the measurement"
+
+
 def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str | None:
     """A program that trains may also only have evaluated."""
     if owner is None or owner.kind != TRAIN or run.has_steps or run.closed or run.trains:
@@ -230,9 +234,9 @@ def _judge(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value]) ->
     elif verdict.outcome is Outcome.UNKNOWN:
         columns["outcome_reason"] = _where_it_stops(run, values)
     elif verdict.root is not None and run.ended and (verdict.root.sign.ends_job or _is_behind_end(verdict.root, run)):
-        columns["outcome_reason"] = f"training had ended before: {verdict.reason}"
+        columns["outcome_reason"] = f"{_what(columns)} had ended before: {verdict.reason}"
     elif verdict.outcome is Outcome.COMPLETED and (aftermath := run.tail.aftermath()):
-        columns["outcome_reason"] = f"training had ended before: {aftermath}"
+        columns["outcome_reason"] = f"{_what(columns)} had ended before: {aftermath}"
     elif verdict.outcome is Outcome.COMPLETED:
         columns["outcome_reason"] = verdict.reason or _planned_stop(run)
     if columns["outcome"] == Outcome.INVALID.value:

@@ -1,6 +1,6 @@
 """Lines that look like a metric and that no rule took: a format may be missing, or a program may have a new spelling.
 
-And lines of which a number was not taken, because a comma stands in it that parts no thousands.
+And lines of which a number was not taken, because a comma stands in it that parts no thousands, or because bytes of the line are lost.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from hpc_llm.text.sources import HOLE
+
 _METRIC_LIKE = re.compile(
     rb"^[^\n]{0,400}?(?i:(?:(?<![a-z])(?:loss|perplexity|ppl|throughput|grad[_ ]?norm|(?:iter(?:ation)?|step)[_ ]?time|t?flops|mfu)"
     rb"|(?:tokens?|samples?|tok|it|iter|steps?|words?)(?:/|_?per_?| per )s(?:ec(?:ond)?s?)?)(?![a-z]))"
@@ -16,6 +18,7 @@ _METRIC_LIKE = re.compile(
     re.MULTILINE,
 )
 _KEPT_EXAMPLES = 5
+_NO_DIGITS = bytes.maketrans(b"0123456789", b"?" * 10)
 
 
 @dataclass
@@ -27,6 +30,16 @@ class Unparsed:
     commas: int = 0
     """Lines with a number that was left empty for its comma."""
     comma_example: str = ""
+    damaged: int = 0
+    """Lines of which bytes are lost: what is left of a number is a number, too."""
+
+    def without_damage(self, chunk: bytes) -> bytes:
+        """The chunk, of which the lines with a hole in them keep their words and have no digits any more."""
+        if HOLE not in chunk:
+            return chunk
+        lines = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self.damaged += sum(HOLE in line for line in lines)
+        return b"\n".join(line.translate(_NO_DIGITS) if HOLE in line else line for line in lines)
 
     def note_comma(self, line: bytes) -> None:
         """A line with such a number."""
@@ -48,6 +61,7 @@ class Unparsed:
     def merge(self, other: Unparsed) -> None:
         self.count += other.count
         self.commas += other.commas
+        self.damaged += other.damaged
         self.comma_example = self.comma_example or other.comma_example
         self.examples = (self.examples + other.examples)[:_KEPT_EXAMPLES]
 

@@ -25,9 +25,6 @@ _SHARES_A_BATCH = {
 }
 """Keys that set the size of a group of ranks, wherever they stand; 0 and 1 are a group of one."""
 
-_COLLECTIVE_PASSES = ("autosp", "autotp")
-"""Passes of DeepSpeed's compiler that split sequences or layers over ranks."""
-
 _CHANGES_THE_BATCH = {
     "elasticity": "it computes batch sizes of its own",
     "autotuning": "it chooses batch sizes and stages of its own",
@@ -43,6 +40,8 @@ _WITHOUT_EFFECT = {
     "compression_training": "DeepSpeed's compression is set up by a call that the training program does not make",
     "sparse_attention": "the layers of the model would have to be made for it",
     "nebula": "what is trained is kept by hpc-llm and not by DeepSpeed",
+    "compile": "DeepSpeed compiles by a call that the training program does not make",
+    "checkpoint": "what is trained is kept by hpc-llm and not by DeepSpeed",
 }
 """Blocks that only a program made for them heeds; releases of DeepSpeed that have given them up end the job where it starts."""
 
@@ -57,12 +56,6 @@ def check_limits(config: Mapping[str, Any], where: str) -> None:
                 f"{where}: {path} is {value!r}: {_SHARES_A_BATCH[key]}, but hpc-llm feeds each rank a batch of its own, "
                 "so that samples and tokens/s would be counted several times. Leave it out; z3 splits a model that is "
                 "too large for one GPU, and --tensor-parallel lets ranks share each layer."
-            )
-    for name in _passes(config):
-        if name in _COLLECTIVE_PASSES:
-            raise RequestError(
-                f"{where}: compile.passes holds {name!r}, which splits the work of one batch over ranks; hpc-llm feeds "
-                "each rank a batch of its own. Leave it out."
             )
     for key, reason in _CHANGES_THE_BATCH.items():
         if _is_enabled(config.get(key)):
@@ -81,10 +74,14 @@ def check_limits(config: Mapping[str, Any], where: str) -> None:
 def _check_averaging(config: Mapping[str, Any], where: str) -> None:
     """The loss is weighed for an engine that averages gradients over micro batches and ranks."""
     reduction = config.get("gradient_allreduce_op")
-    if reduction is not None and str(reduction).lower() not in ("mean", "avg"):
-        raise RequestError(
-            f"{where}: gradient_allreduce_op is {reduction!r}: the step would grow with the number of ranks. Leave it out."
+    if reduction is not None and str(reduction).lower() != "mean":
+        summed = str(reduction).lower() == "sum"
+        why = (
+            "the step would grow with the number of ranks"
+            if summed
+            else "DeepSpeed knows mean, which it does anyway, and sum"
         )
+        raise RequestError(f"{where}: gradient_allreduce_op is {reduction!r}: {why}. Leave it out.")
     if config.get("managed_gradient_accumulation", True) is not True:
         raise RequestError(
             f"{where}: managed_gradient_accumulation is off, so that gradients of a step would be summed and not averaged. "
@@ -105,12 +102,6 @@ def _leaves(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, st
 def _is_one(key: str, value: Any) -> bool:
     neutral = (None, "auto") if key == "stages" else (None,)
     return value in neutral or (value in (0, 1) and not isinstance(value, bool))
-
-
-def _passes(config: Mapping[str, Any]) -> list[Any]:
-    block = config.get("compile")
-    passes = block.get("passes") if isinstance(block, Mapping) else None
-    return list(passes) if isinstance(passes, (list, tuple)) else [passes]
 
 
 def _is_enabled(block: Any) -> bool:

@@ -146,6 +146,16 @@ def check_together(config: Mapping[str, Any], where: str) -> None:
             raise RequestError(
                 f"{where}: zero_optimization.{name}.device is nvme, and there is no nvme_path beside it: give the folder of the node's disk."
             )
+    if (zero.get("offload_optimizer") or {}).get("ratio", 1.0) < 1.0 and zero.get("stage", 0) != 3:
+        raise RequestError(
+            f"{where}: zero_optimization.offload_optimizer.ratio is below 1, and a part of the optimizer is offloaded by ZeRO-3 alone: "
+            "take a method with z3o, or leave it out."
+        )
+    if (zero.get("offload_optimizer") or {}).get("super_offload") and zero.get("stage", 0) != 3:
+        raise RequestError(
+            f"{where}: zero_optimization.offload_optimizer.super_offload has no effect with stage {zero.get('stage', 0)}: ZeRO-3 alone heeds it. "
+            "Take a method with z3o, or leave it out."
+        )
     if zero.get("zenflow") and (zero.get("offload_optimizer") or {}).get("device") != "cpu":
         raise RequestError(
             f"{where}: zero_optimization.zenflow goes with an optimizer on the host alone: take a method with z2o, or leave it out."

@@ -34,6 +34,11 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
                 f"deepspeed.{'.'.join(keys)} has no effect: activations are recomputed by torch, layer by layer, and not by DeepSpeed. "
                 "--set recompute=true, or +r in --method, turns that on."
             )
+    zero = wanted.deepspeed.get("zero_optimization") or {}
+    if (zero.get("offload_optimizer") or {}).get("super_offload") and not wanted.has_cuda:
+        raise PlanError(
+            "deepspeed.zero_optimization.offload_optimizer.super_offload is for NVIDIA's GPUs alone. Leave it out."
+        )
     if "activation_checkpointing" in method.deepspeed:
         draft.notices.append(
             f"activation_checkpointing of method {method.name} has no effect: activations are recomputed by torch, layer by layer. "

@@ -275,9 +275,11 @@ def check_generator(name: str, found: Checkpoint | None, length: int, new_tokens
         )
     longest = longest_of(name, found)
     if longest is not None and length > longest:
+        prompts = length - new_tokens
+        less = "--set new_tokens=N" if prompts < longest else "--set prompt_tokens=N, or shorter prompts"
         raise PlanError(
-            f"prompts of up to {length - new_tokens} tokens and new_tokens {new_tokens} need {length} positions: model {name} has "
-            f"{longest}. Ask for less with --set new_tokens=N."
+            f"prompts of up to {prompts} tokens and new_tokens {new_tokens} need {length} positions: model {name} has "
+            f"{longest}. Ask for less with {less}."
         )
 
 

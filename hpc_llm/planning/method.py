@@ -297,7 +297,7 @@ def spelled(
     """The letters of what a method or a plan with these settings does, in the order of the paper."""
     zero = deepspeed.get("zero_optimization") or {}
     parts = [f"z{zero['stage']}"] if zero.get("stage") else []
-    parts += ["o"] if zero.get("offload_optimizer") else []
+    parts += ["o"] if any(engines.offload_place(deepspeed, what) for what in ("optimizer", "param")) else []
     if peft:
         parts.append("qlora" if quantization else "lora")
     elif quantization:

@@ -35,17 +35,19 @@ def _lack(name: OptimizerName, model: ModelSetup, vendor: str, engine: str) -> s
     return None if vendor == "nvidia" else "is fast where it is compiled, which was measured on NVIDIA's GPUs alone"
 
 
-_HIGH_RATE = 0.1
+_HIGHEST_RATE = 0.1
 """With Adam each weight moves by about the rate in a step, and weights are smaller than that."""
 
 
-def high_rate(lr: float) -> list[str]:
+def odd_rate(lr: float) -> list[str]:
     """What is to be told of a learning rate at which no model is trained with Adam.
 
-    >>> high_rate(1e-5), high_rate(1e5)[0][:26]
-    ([], 'optimizer.lr is 100000: wi')
+    >>> odd_rate(1e-5), odd_rate(1e5)[0][:26], odd_rate(0.0)
+    ([], 'optimizer.lr is 100000: wi', ['optimizer.lr is 0: no weight moves, and nothing is learned'])
     """
-    if lr < _HIGH_RATE:
+    if not lr:
+        return ["optimizer.lr is 0: no weight moves, and nothing is learned"]
+    if lr < _HIGHEST_RATE:
         return []
     return [
         f"optimizer.lr is {lr:g}: with Adam each weight moves by about as much in each step, and the loss runs away; usual are 1e-6 to 1e-2"

@@ -35,7 +35,7 @@ from hpc_llm.planning.method import (
     letters_with,
     plan_letters,
 )
-from hpc_llm.planning.optimizer_choice import high_rate, suited_optimizer
+from hpc_llm.planning.optimizer_choice import odd_rate, suited_optimizer
 from hpc_llm.planning.parts import (
     BatchShape,
     Inference,
@@ -302,7 +302,7 @@ def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, gpu:
         draft.origins["optimizer"] += f", lr: {why}"
     optimizer: OptimizerSetup = read_part(OptimizerSetup, values)
     check_states(optimizer.type, model.precision)
-    draft.notices += high_rate(optimizer.lr)
+    draft.notices += odd_rate(optimizer.lr)
     return optimizer
 
 

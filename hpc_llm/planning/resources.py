@@ -44,6 +44,10 @@ def ask_resources(
         raise PlanError(
             f"tasks_per_node is {ranks} with {counted(gpus, 'GPU')} per node: each rank needs a GPU of its own."
         )
+    if ranks < gpus and not is_vllm(draft):
+        draft.notices.append(
+            f"{gpus - ranks} of the {counted(gpus, 'GPU')} of each node have no rank and wait: --gpus-per-node {ranks} asks for no more than are used"
+        )
     world = draft.computed("world_size", nodes * ranks, "computed: nodes x tasks_per_node")
     tensor = draft.first("tensor_parallel", said("tensor_parallel"), (1, "default"))
     check_ranks(tensor, ranks, gpus=per_node if gpus else 0)

@@ -43,8 +43,8 @@ FIXED = {
     "caches": "the variable HPC_LLM_CACHE names it",
     "epochs": "use --epochs",
     "lengths": "use --over sequence-length",
-    "world_size": "set nodes or tasks_per_node",
-    "data_parallel": "set nodes, tasks_per_node or --tensor-parallel",
+    "world_size": "use --nodes, or set tasks_per_node",
+    "data_parallel": "use --nodes or --tensor-parallel, or set tasks_per_node",
     "tensor_parallel": "use --tensor-parallel",
     "pipeline_parallel": "no task can do it yet",
     "global_batch_size": "set micro_batch_size or gradient_accumulation_steps",
@@ -307,6 +307,11 @@ def _share(value: Any, setting: Setting) -> Any:
 def _holder(value: Any, setting: Setting) -> dict[str, Any]:
     """The mapping that the last part of the path is a key of."""
     if not isinstance(value, dict):
+        if setting.field in CHOICES:
+            words = ", ".join(CHOICES[setting.field])
+            raise RequestError(
+                f"{setting.said}: {setting.field} is one word of {words}. Write {setting.head or '--set '}{setting.field}=WORD."
+            )
         state = "is not used by this method" if value is None else "has no parts"
         raise RequestError(f"{setting.said}: {setting.field} {state}.")
     for part in setting.inside[:-1]:

@@ -100,9 +100,19 @@ def _of_relations(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterato
         peak: result.get(peak) if result.get("peak_allocated_bytes") else None,
         "trained_tokens_of_all": None if is_whole else result.get("trained_tokens"),
         f"{LOGGED}trained_tokens_of_all": result.get(logged),
+        "held_on_host": _held_on_host(result),
         "evaluations_of_loss": result.get("evaluations") if has_loss else None,
     }
     return broken({**result, **beside}, OF_A_RESULT)
+
+
+def _held_on_host(result: Mapping[str, Any]) -> int | None:
+    """Bytes that a training on the CPU holds between steps; what a GPU's driver locks on the host is not counted as the process's everywhere."""
+    held = result.get("held_bytes")
+    parts = [part for part in held.values() if isinstance(part, Mapping)] if isinstance(held, Mapping) else []
+    if not parts or any(part.get("device") != 0 for part in parts):
+        return None
+    return sum(size for part in parts if isinstance(size := part.get("host"), int)) or None
 
 
 def agreeing(

@@ -151,6 +151,7 @@ OF_A_RESULT = (
     _logged("peak_allocated_bytes", ("peak_allocated_bytes",), sign=">="),
     Relation("seconds of the run, and of its job", amount("elapsed_s"), "<=", amount(JOB_S), ("elapsed_s",), share=0.01, slack=amount(times=5.0)),
     Relation("peak_host_bytes, and the memory of the node", amount("peak_host_bytes"), "<=", amount("node_bytes"), ("peak_host_bytes",)),
+    Relation("bytes held on the host, and peak_host_bytes", amount("held_on_host"), "<=", amount("peak_host_bytes"), ("peak_host_bytes",)),
     Relation(
         "peak_allocated_bytes, and peak_reserved_bytes", amount("peak_allocated_bytes"), "<=", amount("peak_reserved_bytes"),
         ("peak_allocated_bytes", "peak_reserved_bytes"),

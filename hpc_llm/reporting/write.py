@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
-from hpc_llm.errors import notice
+from hpc_llm.errors import RequestError, notice
 from hpc_llm.records.files import make_own_folder
 from hpc_llm.reporting.endings import endings, invalid_table
 from hpc_llm.reporting.figures import scaling_tables
@@ -27,6 +27,7 @@ _OF_THE_PAGE, _OF_FILES = _PLOTTING["vl_convert"], _PLOTTING["matplotlib"]
 PAGE, CSV, MARKDOWN, LATEX = "index.html", "results.csv", "results.md", "results.tex"
 REFERENCES = "references.csv"
 """Only where a study names published figures."""
+_TITLE = b"<title>hpc-llm report "
 
 
 def missing_plotting() -> list[str]:
@@ -64,6 +65,7 @@ def _all_or_nothing(folder: Path) -> Iterator[Path]:
     try:
         place.mkdir(0o700)
         yield place
+        _refuse_strangers(folder, sorted(path.name for path in place.iterdir()))
         for path in place.iterdir():
             os.replace(path, folder / path.name)
         place.rmdir()
@@ -75,6 +77,23 @@ def _all_or_nothing(folder: Path) -> Iterator[Path]:
             with suppress(OSError):
                 folder.rmdir()
         raise
+
+
+def _refuse_strangers(folder: Path, names: Sequence[str]) -> None:
+    """Raise a RequestError where one of the files would replace another than that of an earlier report."""
+    taken = next((name for name in names if os.path.lexists(folder / name)), None)
+    if taken is not None and not _is_report(folder / PAGE):
+        raise RequestError(
+            f"-o {folder} holds {taken}, and no report that was written there: give another folder, or move it away."
+        )
+
+
+def _is_report(page: Path) -> bool:
+    try:
+        with page.open("rb") as file:
+            return _TITLE in file.read(1 << 14)
+    except OSError:
+        return False
 
 
 def _name_as_asked(error: OSError, place: Path) -> None:

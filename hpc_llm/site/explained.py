@@ -20,6 +20,8 @@ _KIND = re.compile(r"str|int|float|bool|(?:list|dict|literal)\[[^\n]{1,400}\]")
 _FIELDS = re.compile(r"(?<![\w'.])[a-z][a-z_]*(?:\.[a-z][a-z_]*)*(?![\w'])")
 """Words of a sentence that may be fields."""
 _QUOTED = re.compile(r"'([^']{1,80})'")
+_INHERITING = ("inherits", "inherit", "base", "parent", "based_on", "include", "from")
+"""What other programs call `extends`."""
 _NEEDED = {
     "dict_type": "a mapping is needed, as in {key: value}",
     "list_type": "a list is needed, as in [a, b]",
@@ -60,9 +62,12 @@ def _in_words(item: Any, model: type[BaseModel]) -> str:
         is_plain = words == "text" and isinstance(given, (int, float))
         return f"{words} is needed{'; put it in quotes' if is_plain else ''}"
     if kind == "model_type":
-        keys = list(_walked(model, item["loc"])[0]["properties"])
-        example = f"default: {given}" if "default" in keys and isinstance(given, str) else "key: value"
-        return f"a mapping is needed, as in {{{example}}}, with some of the keys {', '.join(keys)}"
+        node = _walked(model, item["loc"])[0]
+        return (
+            f"a mapping is needed, as in {_example(node, given)}, with some of the keys {', '.join(node['properties'])}"
+        )
+    if kind == "list_type" and (inner := _inside(model, item["loc"])):
+        return f"a list of mappings is needed, as in [{_example(inner, given)}]"
     if kind in _NEEDED:
         return _NEEDED[kind]
     if kind in ("too_short", "too_long", "string_too_short", "string_too_long"):
@@ -79,6 +84,21 @@ def _in_words(item: Any, model: type[BaseModel]) -> str:
     return message[:1].lower() + message[1:]
 
 
+def _inside(model: type[BaseModel], loc: tuple[Any, ...]) -> dict[str, Any] | None:
+    """What the entries of a list at that place are, where they are mappings."""
+    entries = _walked(model, (*loc, 0))
+    return next((one for one in entries if "properties" in one), None)
+
+
+def _example(node: dict[str, Any], given: Any) -> str:
+    """A mapping that may stand there, with what must be in it; of one that is needed in no part, the key that was likely meant."""
+    if required := node.get("required"):
+        shown = {"name": given} if isinstance(given, str) else {}
+        return "{" + ", ".join(f"{key}: {shown.get(key, '...')}" for key in required) + "}"
+    is_default = "default" in node["properties"] and isinstance(given, str)
+    return f"{{default: {given}}}" if is_default else "{key: value}"
+
+
 def _as_yaml(value: Any) -> str:
     """The value as the file has it: null, true and false are not Python's there.
 
@@ -92,11 +112,17 @@ def explain_validation(error: Any, path: Path | str, model: type[BaseModel]) -> 
     """A ProfileError in plain sentences from the ValidationError of a file that is held to `model`."""
     sentences, missing = list[str](), list[tuple[str, str]]()
     allowed = allowed_keys(model)
+    if isinstance(path, Path):
+        allowed[""] = sorted([*allowed[""], "extends"])
     for item in _tried_once(error.errors()):
         place = ".".join(map(str, _bare(item["loc"])))
         parent = ".".join(str(part) for part in item["loc"][:-1] if not isinstance(part, int))
         if item["type"] == "extra_forbidden":
-            name = unknown_name("key", str(item["loc"][-1]), allowed.get(parent, []), where=parent or "the top level")
+            key = str(item["loc"][-1])
+            meant = ("extends",) if key in _INHERITING and not parent else ()
+            name = unknown_name("key", key, allowed.get(parent, []), where=parent or "the top level", meant=meant)
+            if "mean 'extends'" in name:  # without it all that is inherited is missing, too
+                return ProfileError(f"{path}: {name}")
             sentences.append(name)
         elif item["type"] == "missing":
             missing.append((place, needed_at(model, item["loc"])))

@@ -15,10 +15,11 @@ def _check_limit(text: str) -> str:
 
 def _with_units(limit: str) -> str:
     """
-    >>> _with_units("48"), _with_units("1:00:00")
-    ('00:48:00', '1:00:00')
+    >>> _with_units("48"), _with_units("24:00"), _with_units("1:00:00")
+    ('00:48:00', '00:24:00', '1:00:00')
     """
-    return format_time(parse_limit(limit)) if limit.isdecimal() else limit
+    in_minutes = re.fullmatch(r"\d+(:\d+)?", limit)
+    return format_time(parse_limit(limit)) if in_minutes else limit
 
 
 class Charge(Strict):

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from hpc_llm.errors import ProfileError, RequestError
 from hpc_llm.site.account_pattern import check_pattern
+from hpc_llm.site.generations import check_generation
 from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.launchers import known as launchers
 from hpc_llm.site.sbatch_options import changes_size
@@ -150,6 +151,9 @@ class Gpu(Strict):
                 f"arch {self.arch} is {maker.upper()}'s, and vendor is '{self.vendor}'. Write vendor: {maker}"
             )
         check_named_size(self.model, self.memory_gib)
+        check_generation(
+            self.vendor, self.model, self.arch, self.capabilities.model_dump() if self.capabilities else {}
+        )
         return self
 
 

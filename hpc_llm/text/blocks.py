@@ -18,7 +18,7 @@ from hpc_llm.text import sources
 from hpc_llm.text.json_text import figures
 
 _PART = 1 << 12
-_LINE_END = re.compile(rb"\r\n?|\n|#015")
+_LINE_END = re.compile(rb"\r\n?|\n|#015|" + sources.IN_A_LINE)
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class Block:
     """Number of the first line, from 1."""
     offset: int
     """Bytes of cleaned text before this block."""
+    numbers: tuple[int, ...] | None = None
+    """Number in the file of each line of `raw`, where they do not follow each other, as in a notebook: a line of its file may be
+    many of what was printed."""
 
     @property
     def size(self) -> int:
@@ -43,9 +46,8 @@ class Block:
         """Number in the file of the line at `position` of the text."""
         part = min(max(0, position), len(self.text)) // _PART
         ends = self._ends[part] + self.text.count(b"\n", part * _PART, max(0, position))
-        return self.first_line + (
-            ends if self._newlines is None else self._newlines[min(ends, len(self._newlines) - 1)]
-        )
+        row = ends if self._newlines is None else self._newlines[min(ends, len(self._newlines) - 1)]
+        return self.first_line + row if self.numbers is None else self.numbers[min(row, len(self.numbers) - 1)]
 
     @cached_property
     def _ends(self) -> array[int]:
@@ -56,7 +58,7 @@ class Block:
     @cached_property
     def _newlines(self) -> array[int] | None:
         """How many of the first lines of the text end with a newline in the file; None where all do."""
-        if b"\r" not in self.raw and b"#015" not in self.raw:
+        if not any(other in self.raw for other in (b"\r", b"#015", sources.HOLE)):
             return None
         return array("L", accumulate((end[0].endswith(b"\n") for end in _LINE_END.finditer(self.raw)), initial=0))
 
@@ -128,13 +130,14 @@ def _rest_of(lines: _WholeLines) -> bytes:
 
 
 def _notebook(whole: bytes) -> Block | None:
-    """The output of a notebook's cells, in which each line stands at the number that it has in the file."""
+    """The output of a notebook's cells, whose lines know the numbers that they have in the file."""
     try:
         cells = figures(whole)["cells"]
         texts = [text for cell in cells for output in cell.get("outputs", ()) for text in _texts(output)]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     lines: list[bytes] = []
+    numbers: list[int] = []
     position = 0
     for text in texts:
         quoted = json.dumps(text)[1:-1].encode()
@@ -145,10 +148,14 @@ def _notebook(whole: bytes) -> Block | None:
         if found >= 0:
             position = found
         at = whole.count(b"\n", 0, position)
-        lines += [b""] * (at - len(lines))
-        lines += text.rstrip("\n").encode("utf-8", "replace").split(b"\n")
+        if numbers and at >= numbers[-1]:  # another text begins
+            lines.append(b"")
+            numbers.append(at)
+        printed = text.rstrip("\n").encode("utf-8", "replace").split(b"\n")
+        lines += printed
+        numbers += [at + 1] * len(printed)
     joined = b"\n".join(lines) + b"\n"
-    return Block(sources.clean(joined), joined, 1, 0)
+    return Block(sources.clean(joined), joined, 1, 0, tuple(numbers) or None)
 
 
 def _texts(output: dict[str, Any]) -> Iterator[str]:

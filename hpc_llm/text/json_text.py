@@ -41,7 +41,19 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_once)
 _CAREFUL = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer, parse_float=_finite, object_pairs_hook=_once)
 """The same for numbers that a float cannot hold; slower."""
-_MEASURED = json.JSONDecoder(parse_int=_integer)
+
+
+def _undoubted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a foreign file without the names to which it gives several values."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        values: dict[str, Any] = {}
+        doubted = {name for name, one in pairs if values.setdefault(name, one) != one}
+        value = {name: one for name, one in value.items() if name not in doubted}
+    return value
+
+
+_MEASURED = json.JSONDecoder(parse_int=_integer, object_pairs_hook=_undoubted)
 _LONG_NUMBER = 19
 _SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG, _HIGH, _PLUS = b"0" * _LONG_NUMBER, b"0e000", b"0e+000"

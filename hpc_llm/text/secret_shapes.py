@@ -12,6 +12,8 @@ SHAPES = late_pattern(
       hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,} | hf_(?:oauth_)?[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
     | sk-(?:ant|proj|svcacct|admin)-(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_-]{16,}
     | sk-(?:[a-z]{2,8}-(?:[a-z0-9]{2,8}-)?)?[A-Za-z0-9_]{16,} | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
+    | sk-(?:[a-z]{2,8}-){0,2}[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} | SK[0-9a-f]{32}(?![0-9a-f]) | vercel_blob_rw_[A-Za-z0-9_]{20,}
+    | AQ\.Ab[A-Za-z0-9_-]{30,} | ABSK[A-Za-z0-9+/]{60,}={0,2} | EAA[A-Za-z0-9]{0,20}[0-9][A-Za-z0-9]{60,} | eyJhcGlfYWRkcmVzcyI6[A-Za-z0-9+/_-]{30,}={0,2}
     | gh[opsur]_[A-Za-z0-9]{16,} | github_pat_[A-Za-z0-9_]{16,} | dckr_(?:pat|oat)_[A-Za-z0-9_-]{16,}
     | (?:AKIA|ASIA|ABIA)[A-Z0-9]{12,} | (?:shpss|lin_api|figd|rpa|KGAT|whsec|secret)_(?=[A-Za-z_]{0,60}[0-9])[A-Za-z0-9]{24,}
     | (?:pplx|xai)-(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{24,} | sq0(?:csp|atp)-[A-Za-z0-9_-]{20,} | 1//0[A-Za-z0-9_-]{20,}

@@ -42,6 +42,14 @@ SAMPLE = 1 << 15
 HEAD = 1 << 21
 """Bytes at the beginning of a log that are searched for the programs that wrote it."""
 
+HOLE = b"\0\0"
+"""Bytes that were lost, however many: a file that was cut while a program wrote on, or a machine that fell before they were
+on the disk. What stands before and behind them are parts of two lines. A single NUL is one of text in UTF-16."""
+_HOLE = re.compile(rb"\0{2,}")
+IN_A_LINE = rb"(?<=[^\n\r\0])\0{2,}(?=[^\n\r\0])"
+"""A hole with text of lines on both sides."""
+_IN_A_LINE = re.compile(IN_A_LINE)
+
 _GZIP, _XZ, _ZSTD, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh"
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,16}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
 # A copied log often kept the codes and lost the escape character before them.
@@ -250,14 +258,16 @@ def reads(file: Readable, path: object) -> Iterator[bytes]:
 
 
 def next_text(file: Readable, size: int) -> bytes:
-    """The next bytes of `file` without NUL bytes, of which a file that was cut and written on holds any number."""
+    """The next bytes of `file`, in which each hole is a `HOLE`, however large."""
+    hole = b""
     while text := file.read(size):
-        if b"\0" not in text:
-            return text
-        if dense := text.translate(None, b"\0"):  # `replace` takes a hundred times as long where there are many
-            return dense
+        if HOLE not in text:
+            return hole + text
+        if text.strip(b"\0"):
+            return hole + _HOLE.sub(HOLE, text)
+        hole = HOLE
         skip_hole(file)
-    return b""
+    return hole
 
 
 def skip_hole(file: Readable) -> None:
@@ -347,9 +357,12 @@ def is_plain(path: Path) -> bool:
 
 
 def clean(text: bytes) -> bytes:
-    """`text` without NUL bytes and terminal codes, every line ended by a newline, a progress bar's states as lines."""
+    """`text` without NUL bytes and terminal codes, every line ended by a newline, a progress bar's states as lines.
+
+    A hole in a line ends it.
+    """
     if b"\0" in text:
-        text = text.translate(None, b"\0")
+        text = _IN_A_LINE.sub(b"\n", text).translate(None, b"\0")
     if b"#" in text and (b"#015" in text or b"#033[" in text):  # control characters as log services write them
         text = text.replace(b"#015", b"\n").replace(b"#033[", b"\x1b[")
     if b"\x1b" in text:

@@ -84,6 +84,6 @@ def zero_letters(config: Mapping[str, Any]) -> list[str]:
     zero = config.get("zero_optimization") or {}
     stage = int(zero.get("stage", 0))
     offload = any(
-        (zero.get(key) or {}).get("device", "none") != "none" for key in ("offload_optimizer", "offload_param")
+        ((zero.get(key) or {}).get("device") or "none") != "none" for key in ("offload_optimizer", "offload_param")
     )
     return [*([f"z{stage}"] if stage else []), *(["o"] if offload else [])]

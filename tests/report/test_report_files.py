@@ -341,6 +341,27 @@ def test_wrong_requests_exit_2_and_say_what_to_do(tmp_path: Path, capsys: pytest
         assert message in capsys.readouterr().err
 
 
+def test_no_report_replaces_its_baseline_or_what_somebody_else_has_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "logs", Made(run_id="a", cluster="delta", method="z3", rate_per_gpu=300.0))
+    out = tmp_path / "out"
+    made = ["report", str(tmp_path / "logs"), "-o", str(out)]
+    assert command(made) == 0 and command(made) == 0  # an earlier report may be replaced
+    before = (out / "results.csv").read_bytes()
+    assert command([*made, "--baseline", str(out / "results.csv"), "--fail-on-regression"]) == 2
+    assert "results.csv, which the report would replace: give another folder" in capsys.readouterr().err
+    assert (out / "results.csv").read_bytes() == before
+    own = tmp_path / "paper"
+    own.mkdir()
+    for name in ("results.tex", "index.html"):
+        (own / name).write_text("mine\n")
+        assert command(["report", str(tmp_path / "logs"), "-o", str(own)]) == 2
+        assert "and no report that was written there: give another folder" in capsys.readouterr().err
+        assert [path.name for path in own.iterdir()] == [name] and (own / name).read_text() == "mine\n"
+        (own / name).unlink()
+
+
 def test_an_empty_study_of_invalid_runs_makes_a_page(tmp_path: Path) -> None:
     write_run(tmp_path / "logs", Made(run_id="a", cluster="delta", method="z3", outcome="INVALID", reason="too short"))
     made = make_report(collect([tmp_path / "logs"]))
@@ -366,12 +387,15 @@ def test_a_report_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
         earlier = disk.folder / "earlier"
         earlier.mkdir()
         (earlier / "results.csv").write_text("of an earlier report")
+        (earlier / "index.html").write_text("<title>hpc-llm report · 2026</title>")
         disk.fill()
         for folder in (disk.folder / "rep", earlier):
             with pytest.raises(OSError) as failure:
                 write_report(report, folder)
             assert failure.value.filename == str(folder / "results.csv")
-        assert sorted(disk.folder.rglob("*")) == [disk.folder / "ballast", earlier, earlier / "results.csv"]
+        assert sorted(disk.folder.rglob("*")) == [
+            disk.folder / "ballast", earlier, earlier / "index.html", earlier / "results.csv"
+        ]  # fmt: skip
         disk.make_room()
         files = write_report(report, earlier)
         assert sorted(files) == sorted(earlier.iterdir())

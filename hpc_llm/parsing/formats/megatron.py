@@ -24,6 +24,8 @@ _PAIR = re.compile(
     rb"(?:/(\d[\d.]*))?(?: \(avg [\d.]+\))?(?:TFLOPS)? *(?=\||$)"
 )
 
+_TORN = re.compile(rb"\n[.,]?\d[\d.,eE+-]{0,20} *\|")
+"""Behind a line that was broken in a number: what was a part of it."""
 _STAMP = re.compile(rb"\[(20\d\d-[01]\d-[0-3]\d [0-2]\d:[0-5]\d:[0-5]\d)(?:\.(\d{1,9}))?\]")
 _MOMENT = 0.05
 """Seconds between the end of a step and its line."""
@@ -88,7 +90,10 @@ def _columns(pairs: bytes) -> dict[str, Value]:
 
 
 def _iteration(match: re.Match[bytes]) -> Mapping[str, Value] | None:
-    found = _columns((match["before"] or b"") + b"|" + match["pairs"])
+    pairs = match["pairs"]
+    if _TORN.match(match.string, match.end("pairs")) and not pairs.rstrip().endswith(b"|"):
+        pairs = pairs[: pairs.rfind(b"|") + 1]
+    found = _columns((match["before"] or b"") + b"|" + pairs)
     step, tflops = int(match["number"]), number(match["tflops"] or b"")
     if not step:
         return None

@@ -8,10 +8,21 @@ travel there.
 from __future__ import annotations
 
 from hpc_llm.errors import RequestError
-from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted, zero_stage
+from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted, offload_place, zero_stage
 from hpc_llm.registry import Modules, Registry
 
-__all__ = ["OWN", "Chosen", "EngineFacts", "Wanted", "find", "names", "register", "unregister", "zero_stage"]
+__all__ = [
+    "OWN",
+    "Chosen",
+    "EngineFacts",
+    "Wanted",
+    "find",
+    "names",
+    "offload_place",
+    "register",
+    "unregister",
+    "zero_stage",
+]
 
 OWN = ("deepspeed", "plain", "fsdp2", "flat")
 """Those that come along."""

@@ -117,3 +117,15 @@ class EngineFacts:
 def zero_stage(deepspeed: Mapping[str, Any]) -> int:
     """ZeRO's stage in a DeepSpeed config; 0 means that nothing is split."""
     return int((deepspeed.get("zero_optimization") or {}).get("stage", 0))
+
+
+def offload_place(deepspeed: Mapping[str, Any], what: str) -> str | None:
+    """Where `optimizer` or `param` are, `cpu` or `nvme`; None on the device, which DeepSpeed also takes `none` and nothing for.
+
+    >>> offload_place({"zero_optimization": {"offload_param": {"device": "none"}}}, "param")
+    >>> offload_place({"zero_optimization": {"offload_param": {"device": "cpu"}}}, "param")
+    'cpu'
+    """
+    block = (deepspeed.get("zero_optimization") or {}).get(f"offload_{what}") or {}
+    found = block.get("device")
+    return None if found in (None, "none") else str(found)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpc_llm.planning.engines import fsdp2, plain
-from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted
+from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted, offload_place
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
 
 _SEEN = 0.94
@@ -44,10 +44,7 @@ def _zero(wanted: Wanted) -> Mapping[str, Any]:
 
 
 def _place(wanted: Wanted, what: str) -> str | None:
-    """Where `optimizer` or `param` are, if not on the device."""
-    block = _zero(wanted).get(f"offload_{what}") or {}
-    found = block.get("device")
-    return None if found in (None, "none") else str(found)
+    return offload_place(wanted.deepspeed, what)
 
 
 def offloads(wanted: Wanted) -> bool:

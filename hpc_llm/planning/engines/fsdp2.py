@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hpc_llm.planning.engines import plain
-from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, Chosen, EngineFacts, Wanted
+from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, Chosen, EngineFacts, Wanted, offload_place
 from hpc_llm.planning.optimizers import PURE_BF16
 
 _STATES = 16
@@ -22,8 +22,7 @@ def splits_nothing(wanted: Wanted) -> str | None:
     """Why an engine that splits what trains among the ranks, and keeps it in fp32 on the device, cannot do it."""
     if not wanted.zero_stage:
         return "splits among all ranks what trains, and this method splits nothing"
-    zero = wanted.deepspeed["zero_optimization"]
-    if zero.get("offload_optimizer") or zero.get("offload_param"):
+    if offload_place(wanted.deepspeed, "optimizer") or offload_place(wanted.deepspeed, "param"):
         return "keeps everything on the device, and cannot offload"
     if wanted.optimizer.type in PURE_BF16:
         return f"keeps in fp32 what it trains, and {wanted.optimizer.type} does without"
