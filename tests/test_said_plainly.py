@@ -200,7 +200,7 @@ def test_what_is_advised_in_place_of_a_computed_field_can_be_said(setting: str) 
 
 
 def test_prompts_that_do_not_fit_alone_are_to_be_shorter() -> None:
-    asked = {"cluster": "local", "method": "ddp", "model": "tiny", "task": "infer"}
+    asked: dict[str, Any] = {"cluster": "local", "method": "ddp", "model": "tiny", "task": "infer"}
     with pytest.raises(PlanError, match=r"need 5128 positions.*Ask for less with --set prompt_tokens=N"):
         hpc_llm.plan(**asked, set=["prompt_tokens=5000"])
     with pytest.raises(PlanError, match=r"Ask for less with --set new_tokens=N\."):
@@ -208,7 +208,7 @@ def test_prompts_that_do_not_fit_alone_are_to_be_shorter() -> None:
 
 
 def test_a_table_with_other_marks_between_its_fields_is_told(tmp_path: Path) -> None:
-    asked = {"cluster": "local", "method": "lora", "model": "tiny", "task": "finetune"}
+    asked: dict[str, Any] = {"cluster": "local", "method": "lora", "model": "tiny", "task": "finetune"}
     for mark, shown in ((";", "';'"), ("\t", "tabs")):
         source = tmp_path / "rows.csv"
         source.write_text(f"prompt{mark}completion\na{mark}b\n")
@@ -217,7 +217,7 @@ def test_a_table_with_other_marks_between_its_fields_is_told(tmp_path: Path) -> 
 
 
 def test_data_that_are_named_twice_are_refused(tmp_path: Path) -> None:
-    asked = {"cluster": "local", "method": "lora", "model": "tiny", "task": "finetune"}
+    asked: dict[str, Any] = {"cluster": "local", "method": "lora", "model": "tiny", "task": "finetune"}
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "a", "completion": "b"}\n')
     for twice in ([rows, rows], [rows, tmp_path], [rows, tmp_path / "." / "rows.jsonl"]):

@@ -35,7 +35,13 @@ def with_the_count(found: Iterable[Found], records: Records) -> list[Found]:
         return [_likely(one, count) if _is_guess(one) else one for one in given]
     if Fields(records.plan).whole("nodes") != 1:
         return given
-    return [_refuted(one) if _is_guess(one) else one for one in given]
+    # A launcher tells the other ranks to stop: that they did is no word on who ended the first.
+    stopped = records.exit is not None and records.exit.signal is None
+    return [_refuted(one) if _is_guess(one) else one for one in given if not (stopped and _is_told_to_stop(one))]
+
+
+def _is_told_to_stop(one: Found) -> bool:
+    return one.cause.id == "cancelled" and one.file.startswith("failures/") and one.sign.confidence < SURE
 
 
 def _is_guess(one: Found) -> bool:

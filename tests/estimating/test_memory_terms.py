@@ -370,6 +370,19 @@ def test_what_was_never_measured_is_said_and_widens_the_interval() -> None:
     ) / one.device.peak
 
 
+def test_of_a_part_of_an_offload_the_rest_stays_on_the_device() -> None:
+    """Four sub-groups of 1e9 numbers a rank and a smaller one: DeepSpeed leaves as many of the first as the ratio does not take, rounded down."""
+    own = SEVEN // 2
+    for ratio, groups in ((1.0, 0), (0.9, 0), (0.7, 1), (0.5, 2), (0.1, 3)):
+        case = case_of(
+            "z3+o", 2, set=("engine=deepspeed", f"deepspeed.zero_optimization.offload_optimizer.ratio={ratio}")
+        )
+        found, host = peak_moment(case).terms, host_need(case, None).breakdown
+        assert found.get("optimizer states", 0) == 12 * groups * 1_000_000_000
+        assert host["optimizer states"] >= 2 * 8 * (own - groups * 1_000_000_000)
+    assert "no such run was measured" in " ".join(memory_of(case.plan, load_cluster("local"), case.sizes).notes)
+
+
 def test_a_model_whose_shape_cannot_be_seen_is_refused_in_words() -> None:
     plan = planned("delta", "z3", gpus_per_node=4, model="/nowhere/model", set=("weights=random",)).plan
     with pytest.raises(RequestError, match="no estimate without the shape of the model"):

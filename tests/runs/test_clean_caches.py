@@ -154,6 +154,17 @@ def test_operators_that_runs_beside_another_folder_want_stay(folder: Folder, slu
     assert one(clean(remove=["caches"], logs=others), operators).is_chosen and not operators.exists()
 
 
+def test_a_folder_of_runs_by_another_name_of_it_counts_once(folder: Folder, slurm: Slurm, tmp_path: Path) -> None:
+    operators = Path.home() / ".cache" / "hpc-llm" / "here" / "torch_extensions"
+    (operators / "cpu_adam").mkdir(parents=True)
+    note_readers([{"plan": {"engine": {"name": "deepspeed"}, "cluster": "here"}}], folder.run.root.parent, Path.home())
+    slurm.says(job("PENDING"))
+    (tmp_path / "link").symlink_to(folder.run.root.parent)
+    (tmp_path / "beside").mkdir()
+    for logs in (folder.run.root.parent, tmp_path / "link", tmp_path / "beside" / ".." / folder.run.root.parent.name):
+        assert one(clean(logs=logs), operators).taken.wanted_by == ("run-1",)
+
+
 def test_of_runs_that_are_named_their_own_caches_are_looked_at(folder: Folder, logs: Path, corpus: CorpusFacts) -> None:
     other = Folder(logs / "run-2").exit(0).result("COMPLETED")
     reads(folder.exit(0).result("COMPLETED"), corpus.folder)

@@ -100,6 +100,19 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_less_memory_than_is_held_on_the_host_is_no_figure(tmp_path: Path) -> None:
+    held = {"parameters": {"device": 0, "host": 1_049_856}}
+    [row] = parse(written(tmp_path / "r1", result_of(PLAN, peak_host_bytes=10, held_bytes=held), steps_of(PLAN)))
+    assert (row.outcome, row.peak_host_bytes) == ("INVALID", None)
+    assert "bytes held on the host, and peak_host_bytes: 1049856 and 10" in (row.invalid_reason or "")
+    held["parameters"] = {
+        "device": 9,
+        "host": 1_049_856,
+    }  # locked for a GPU, which is not counted as the process's everywhere
+    [row] = parse(written(tmp_path / "r2", result_of(PLAN, peak_host_bytes=10, held_bytes=held), steps_of(PLAN)))
+    assert row.peak_host_bytes == 10
+
+
 @pytest.mark.parametrize("name", FORGED)
 def test_what_contradicts_is_no_figure_and_the_row_says_why(name: str, tmp_path: Path) -> None:
     changed, why = FORGED[name]

@@ -223,6 +223,15 @@ def test_what_the_kernel_counted_decides_why_a_process_was_killed(
     assert (found.outcome, found.cause.id) == expected[:2] and expected[2] in (found.reason or ""), found.reason
 
 
+def test_ranks_that_a_launcher_stopped_do_not_say_who_killed_the_first(folder: Folder, slurm: Slurm) -> None:
+    """Rank 1 was killed; torchrun told rank 0 to stop, which said so in its record before any other had one."""
+    killed = "failed (exitcode: -9) local_rank: 1 (pid: 768) of binary: python\n  traceback : Signal 9 (SIGKILL) received by PID 768\n"
+    folder.planned(nodes=1).says(killed).exit(1, oom_kills=0)
+    found = judged(folder.failure(0, "UNKNOWN", type="SIGTERM", message="stopped by SIGTERM after step 11 of 5000"))
+    assert (found.outcome, found.cause.id) == (Outcome.FAILED, "unknown")
+    assert "a process was killed (SIGKILL), and not by the kernel" in (found.reason or "")
+
+
 def test_words_that_name_the_memory_need_no_count(folder: Folder, slurm: Slurm) -> None:
     folder.planned(nodes=1).says("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n").exit(137, oom_kills=0)
     assert said(judged(folder))[1:] == (Outcome.OOM_HOST, "host_oom")
