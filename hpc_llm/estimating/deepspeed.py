@@ -125,7 +125,7 @@ def _stage3(case: Case, kept: Activations) -> Iterator[Moment]:
         states["gradients"] = case.width * trained // ranks
         states["optimizer states"] = trained * (4 + case.moments_width) // ranks
     elif back := kept_back(case):
-        states["gradients"] = case.width * back
+        states["gradients"] = 4 * back
         states["optimizer states"] = (4 + case.moments_width) * back
     states["communication buckets"] = _bucket(case)
     states["gathered parameters"] = _gathered(case)
@@ -148,10 +148,36 @@ def kept_back(case: Case) -> int:
     """Numbers of a rank's part whose states stay on the device though the optimizer is offloaded: of the sub-groups of stage 3
     as many of the first as DeepSpeed's `ratio` leaves, rounded down."""
     ratio = float((case.zero.get("offload_optimizer") or {}).get("ratio", 1.0))
-    if case.stage != 3 or not case.offloads("optimizer"):
+    if case.stage != 3 or not case.offloads("optimizer") or ratio >= 1:
         return 0
-    own, size = -(-case.trained // case.ranks), sub_group(case)
-    return min(int((1 - ratio) * -(-own // size)) * size, own)
+    groups = list(_sub_groups(case))
+    return sum(groups[: int((1 - ratio) * len(groups))])
+
+
+def _sub_groups(case: Case) -> Iterator[int]:
+    """Numbers of a rank in each: whole parameters, until they are as many as is asked for or more."""
+    size, group = sub_group(case), 0
+    for part in _parameters(case):
+        group += -(-part // case.ranks)
+        if group >= size:
+            yield group
+            group = 0
+    if group:
+        yield group
+
+
+def _parameters(case: Case) -> Iterator[int]:
+    """What trains in the order of the model, its matrices as large as the largest of them."""
+    ends = case.sizes.embedding if case.trains_root else 0
+    last = 0 if case.sizes.is_tied else ends
+    if ends:
+        yield ends
+    left, each = case.trained - ends - last, max(case.sizes.largest_matrix, 1)
+    while left > 0:
+        yield min(each, left)
+        left -= each
+    if last:
+        yield last
 
 
 def _number(case: Case, name: str, fallback: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hpc_llm.estimating.case import Case
+from hpc_llm.planning.engines import offload_place
 from hpc_llm.site.cluster import Cluster
 
 _KNOWN = ("deepspeed", "plain", "fsdp2", "flat")
@@ -37,8 +38,11 @@ def _splits_frozen(case: Case) -> bool:
 
 
 def _is_partial(case: Case) -> bool:
-    blocks = [case.zero.get(f"offload_{what}") or {} for what in ("optimizer", "param")]
-    return any(block.get("ratio", 1) < 1 or block.get("device") == "nvme" for block in blocks)
+    return case.offloads("optimizer") and case.zero["offload_optimizer"].get("ratio", 1) < 1
+
+
+def _is_on_disk(case: Case) -> bool:
+    return "nvme" in (offload_place(case.plan.engine.deepspeed, what) for what in ("optimizer", "param"))
 
 
 def _is_further_zero(case: Case) -> bool:
@@ -68,7 +72,8 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     ),
     (_is_int8, f"int8 layers: {_COUNTED}", 0.15),
     (_splits_frozen, f"frozen weights that are split: {_COUNTED}", 0.15),
-    (_is_partial, "a part of what is offloaded, or a disk to offload to: no such run was measured", 0.5),
+    (_is_partial, "a part of the optimizer on the host: few such runs were measured", 0.06),
+    (_is_on_disk, "a disk to offload to: no such run was measured", 0.5),
     (_is_further_zero, "what ZeRO++ and ZenFlow keep besides: not counted", 0.3),
     (
         lambda case: case.plan.parallel.tensor > 1,

@@ -60,7 +60,7 @@ def _terms(case: Case) -> dict[str, float]:
     terms["optimizer states"] = case.moments_width * max(stepped, 0.0) + sum(
         _locked(case, "optimizer", 4 * one) for one in here
     )
-    terms["gradients"] = sum(_locked(case, "optimizer", 4 * one) for one in here)
+    terms["gradients"] = sum(_locked(case, "optimizer", 4 * one) for one in groups)
     if case.stage == 3:
         terms["weights"] = sum(_locked(case, "param", case.width * one) for one in groups)
         terms["gradients"] += _locked(case, "optimizer", case.width * own)

@@ -23,6 +23,7 @@ from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Device, Need, Verdict
 from hpc_llm.estimating.search import largest_micro_batch, with_batch
 from hpc_llm.estimating.shapes import sizes_in, sizes_of_model
+from hpc_llm.estimating.step_time import unknown_because
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import PRESETS
 from hpc_llm.site.cluster import load_cluster
@@ -378,9 +379,33 @@ def test_of_a_part_of_an_offload_the_rest_stays_on_the_device() -> None:
             "z3+o", 2, set=("engine=deepspeed", f"deepspeed.zero_optimization.offload_optimizer.ratio={ratio}")
         )
         found, host = peak_moment(case).terms, host_need(case, None).breakdown
-        assert found.get("optimizer states", 0) == 12 * groups * 1_000_000_000
-        assert host["optimizer states"] >= 2 * 8 * (own - groups * 1_000_000_000)
-    assert "no such run was measured" in " ".join(memory_of(case.plan, load_cluster("local"), case.sizes).notes)
+        assert found.get("optimizer states", 0) == pytest.approx(12e9 * groups, rel=0.03)
+        assert found.get("gradients", 0) == pytest.approx(4e9 * groups, rel=0.03)
+        assert host["optimizer states"] >= 2 * 8 * (own - 1.03e9 * groups)
+    assert "few such runs were measured" in " ".join(memory_of(case.plan, load_cluster("local"), case.sizes).notes)
+    assert "3.3 and 4.4 times as long" in str(unknown_because(case.plan))
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "measured"),
+    [
+        ("llama3.2-1b", ("ratio=0.5",), 19.68),
+        ("llama3.2-3b", ("ratio=0.5",), 35.77),
+        ("llama3.2-3b", ("ratio=0.1",), 50.77),
+        ("llama3.2-1b", ("ratio=0.5", "sub_group_size=200000000"), 14.52),
+    ],
+)
+def test_what_stays_on_the_device_of_an_offload_is_as_measured(
+    model: str, settings: tuple[str, ...], measured: float
+) -> None:
+    """GiB that torch had allocated on one H100, DeepSpeed 0.19.8, 1 x 350; rows of benchmarks/results/partial_offload.csv."""
+    names = {"ratio": "offload_optimizer.ratio", "sub_group_size": "sub_group_size"}
+    paths = (
+        f"deepspeed.zero_optimization.{names[name]}={value}"
+        for name, _, value in (one.partition("=") for one in settings)
+    )
+    found = terms("z3+o", model=model, micro_batch_size=1, sequence_length=350, set=("engine=deepspeed", *paths))
+    assert sum(found.values()) / 2**30 == pytest.approx(measured, rel=0.025)
 
 
 def test_a_model_whose_shape_cannot_be_seen_is_refused_in_words() -> None:
