@@ -38,7 +38,7 @@ INSIDE = ("x", "a/b.txt", "./x", "x..y", "a/...", "..x", "a b", "x:y", "deepspee
 PLACES = """flops_profiler.output_file csv_monitor.output_path csv_monitor.job_name tensorboard.output_path tensorboard.job_name
 wandb.project comet.experiment_name autotuning.results_dir autotuning.exps_dir autotuning.metric_path
 autotuning.model_info_path data_efficiency.data_sampling.x.metric_path
-checkpoint.writer.folder datastates_ckpt.some_path aio.folder""".split()
+aio.writer.folder datastates_ckpt.some_path aio.folder""".split()
 
 
 @pytest.mark.parametrize("path", AWAY)

@@ -597,10 +597,14 @@ def test_no_output_goes_through_a_link(name: str, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     names = [WRITING[name][0], "results.csv", "results.tex", "index.html"] if name in WRITING else ["rows.csv"]
     Path("out").mkdir()
+    Path("job.log").write_text("{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n")
+    if name == "report":  # what is no report's is not replaced at all
+        names.remove("index.html")
+        assert command(WRITING[name][1]) == 0
     for file in names:
         Path(file).write_text(PRIVATE)
+        Path("out", file).unlink(missing_ok=True)
         Path("out", file).symlink_to(Path(file).absolute())
-    Path("job.log").write_text("{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n")
     if name in WRITING:
         assert command(WRITING[name][1]) == 0
     else:
@@ -615,11 +619,15 @@ def test_a_report_waits_for_no_pipe_and_an_output_may_be_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("out").mkdir()
-    os.mkfifo("out/results.md")
     Path("job.log").write_text("{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n")
     assert command(["report", "job.log", "-o", "out"]) == 0
+    Path("out/results.md").unlink()
+    os.mkfifo("out/results.md")
+    assert command(["report", "job.log", "-o", "out"]) == 0
     assert Path("out/results.md").is_file()
+    Path("out/index.html").unlink()
+    os.mkfifo("out/index.html")
+    assert command(["report", "job.log", "-o", "out"]) == 2
     assert command(["parse", "job.log", "-o", "/dev/null", "--format", "csv"]) == 0
     assert Path("/dev/null").is_char_device()
 

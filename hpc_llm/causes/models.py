@@ -73,7 +73,7 @@ MODEL_MISSING = Cause(
         ),
         sign(
             ("does not appear to have a file named", "no file named"),
-            r"(?:^|[ '\"])(?P<local>(?!\S*/models--)(?:/|\./|~/|\.\./)[^\s'\"]{1,300}) does not appear to have a file named \S+"
+            r"(?:^|[ '\"])(?P<local>(?:/|\./|~/|\.\./)(?!\S{0,200}/models--)[^\s'\"]{1,300}) does not appear to have a file named \S+"
             r"|OSError: Error no file named [^\n]{1,300} in directory (?P<directory>[^\s'\"]{1,300})",
             survived_after=STARTED,
             remedy=_OWN_FOLDER,

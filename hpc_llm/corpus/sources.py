@@ -183,7 +183,7 @@ def _refuse_twice(files: Sequence[SourceFile]) -> None:
     """Raise RequestError for a file that is named twice, be it by a folder that holds it: nobody would see that its rows count double."""
     seen = set()
     for file in files:
-        place = (file.path if file.kind == HUB else os.path.realpath(file.path), file.split)
+        place = (file.path if file.kind == HUB else os.path.abspath(file.path), file.split)
         if place in seen:
             raise DataRequestError(
                 f"--data names {file.path} twice, and each of its rows would be learned twice an epoch. Name it once; --epochs N says how often."

@@ -89,6 +89,8 @@ def _refuse_strangers(folder: Path, names: Sequence[str]) -> None:
 
 
 def _is_report(page: Path) -> bool:
+    if page.is_symlink() or not page.is_file():  # a pipe would never be read to its end
+        return False
     try:
         with page.open("rb") as file:
             return _TITLE in file.read(1 << 14)
