@@ -16,7 +16,7 @@ from operator import le, lt
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.parsing import facts
 from hpc_llm.parsing.held import SETTINGS
-from hpc_llm.parsing.matches import Hit
+from hpc_llm.parsing.matches import BROKEN, Hit
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import LARGEST, Convert, Kind, Rule, Value, floats, number
 from hpc_llm.parsing.run import MEASURED, PEAKS
@@ -131,7 +131,7 @@ class FastLane:
 
     def read(self, chunk: bytes, last: float | None) -> Steps | None:
         """The steps of a chunk, which follow the step `last`; None where it holds anything else that matters."""
-        if last is None or self._has_decimal_commas(chunk):
+        if last is None or self._has_decimal_commas(chunk) or BROKEN.search(chunk):
             return None
         steps = self._regular(chunk, last)
         if steps is None:

@@ -109,6 +109,15 @@ def _borders(chunk: bytes) -> Iterator[Hit]:
         yield Hit(match.start(), match.end(), -1, border=Border.CELL)
 
 
+_REST_OF_A_NUMBER = rb"\n[.,]?\d[\d.,eE+-]{0,20}"
+_REST_ALONE = re.compile(rb"[.,]?" + _REST_OF_A_NUMBER + rb"[ \t]*(?:\n|\Z|[ \t]\|)")
+"""Behind a line that ends in a number: what was a part of it, with nothing behind it, or what parts the pairs of a line."""
+_REST_BEFORE_A_NAME = re.compile(rb"[.,]?" + _REST_OF_A_NUMBER + rb"  ?[a-z]\w{0,12}:")
+"""The same before the next name; there are programs whose lines begin so."""
+BROKEN = re.compile(_REST_OF_A_NUMBER + rb"(?:[ \t]*(?:\n|\Z|[ \t]\|)|  ?[a-z]\w{0,12}:)")
+"""A line that may be the rest of one that was broken in a number."""
+
+
 class WholeHits:
     """Leaves out a last line that was cut short, and of a line that was torn the last number: half a number is a number, too.
 
@@ -143,16 +152,16 @@ class WholeHits:
         if hit.rule is None or hit.match is None or hit.rule.decode is not None or not hit.match.lastindex:
             return None
         match, last = hit.match, hit.match.lastindex
-        end = match.end(last)
-        name = hit.rule.columns[last - 1][0]
-        if _REST_OF_A_NUMBER.match(chunk, end):
+        end, name = match.end(last), hit.rule.columns[last - 1][0]
+        if _REST_ALONE.match(chunk, end):
             return name
         fullest = self._fullest.setdefault(hit.rule, match)
         if fullest.lastindex is None or fullest.lastindex <= last:
             self._fullest[hit.rule] = match
             return None
         usual, here = fullest.end(last), chunk[end : end + 1]
-        return name if usual > 0 and here in b"[(<{" and here != fullest.string[usual : usual + 1] and here else None
+        is_other = here in (b"[", b"(", b"<", b"{") and here != fullest.string[usual : usual + 1]
+        return name if usual > 0 and (is_other or _REST_BEFORE_A_NAME.match(chunk, end)) else None
 
 
 def _size_of(match: re.Match[bytes]) -> tuple[int, int]:
@@ -164,10 +173,6 @@ def _size_of(match: re.Match[bytes]) -> tuple[int, int]:
     text = match[0]
     before = text.rstrip(b"0123456789")
     return sum(group is not None for group in match.groups()), len(text) - len(before) if before.endswith(b".") else 0
-
-
-_REST_OF_A_NUMBER = re.compile(rb"[.,]?\n[.,]?\d[\d.,eE+-]{0,20}[ \t]*(?:\n|\Z|[ \t]\||  ?[a-z]\w{0,12}:)")
-"""Behind a line that ends in a number: what was a part of it."""
 
 
 def _last_number(chunk: bytes) -> int:

@@ -212,6 +212,16 @@ def test_no_figure_is_taken_of_a_number_that_something_tore(
     assert said(damaged) <= said(text)
 
 
+@pytest.mark.parametrize("torn", [torn for program, _, torn in TORN if program is titan and torn.startswith(b"tps")])
+def test_a_torn_line_far_down_in_a_long_log_changes_no_mean(torn: bytes) -> None:
+    """Where steps are read many at a time."""
+    text = titan(range(1, 6000)).encode()
+    place = text.find(b"tps: 7,10", len(text) // 2)
+    damaged = text[:place] + torn + text[place + len(b"tps: 7,10") :]
+    [whole], [row] = (parse_stream("a.log", io.BytesIO(one)).rows for one in (text, damaged))
+    assert row.tokens_per_second_per_gpu == pytest.approx(whole.tokens_per_second_per_gpu, rel=1e-5)
+
+
 def test_no_result_is_taken_of_a_number_that_something_tore() -> None:
     whole = parse_stream("a.log", io.BytesIO(SERVED.encode())).rows[0]
     for torn in ("1WARNING: node n1 slow\n12.34", "1\n12.34"):
