@@ -62,7 +62,7 @@ def _in_words(item: Any, model: type[BaseModel]) -> str:
         is_plain = words == "text" and isinstance(given, (int, float))
         return f"{words} is needed{'; put it in quotes' if is_plain else ''}"
     if kind == "model_type":
-        node = _walked(model, item["loc"])[0]
+        node = next(one for one in _walked(model, item["loc"]) if "properties" in one)
         return (
             f"a mapping is needed, as in {_example(node, given)}, with some of the keys {', '.join(node['properties'])}"
         )
