@@ -169,6 +169,7 @@ def test_an_offload_to_none_is_none(own_folder: Path) -> None:
     [
         ("z2o", "offload_optimizer.ratio=0.3", "ratio is below 1, and a part of the optimizer is offloaded by ZeRO-3 alone"),
         ("z2o", "offload_optimizer.super_offload=true", "super_offload has no effect with stage 2: ZeRO-3 alone heeds it"),
+        ("z2o", "zenflow.topk_ratio=0.1", "zenflow ends a run on the CPU where it starts"),
         ("z3o", "offload_optimizer.super_offload=true", "super_offload is for NVIDIA's GPUs alone. Leave it out."),
     ],
 )  # fmt: skip

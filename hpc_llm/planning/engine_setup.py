@@ -39,6 +39,10 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
         raise PlanError(
             "deepspeed.zero_optimization.offload_optimizer.super_offload is for NVIDIA's GPUs alone. Leave it out."
         )
+    if zero.get("zenflow") and not wanted.parallel.gpus_per_node:
+        raise PlanError(
+            "deepspeed.zero_optimization.zenflow ends a run on the CPU where it starts (DeepSpeed 0.19.8). Leave it out, or run on GPUs."
+        )
     if "activation_checkpointing" in method.deepspeed:
         draft.notices.append(
             f"activation_checkpointing of method {method.name} has no effect: activations are recomputed by torch, layer by layer. "
