@@ -46,12 +46,11 @@ def clean(
         RequestError: a name that no run has, or a kind that there is not; nothing was removed.
     """
     from hpc_llm.runs.room import KINDS, choose
-    from hpc_llm.runs.wanted import same_place
 
     for kind in remove:
         if kind not in KINDS:
             raise RequestError(unknown_name("kind", kind, KINDS))
-    named = list({same_place(run.paths.root): run.paths for run in runs_of(runs, logs)}.values())
+    named = _each_once(run.paths for run in runs_of(runs, logs))
     folder = logs_folder(logs).absolute()
     found = [*_look(folder, named), *_caches(folder, None if runs is None else named)]
     chosen = choose(found, remove)
