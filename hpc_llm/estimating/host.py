@@ -55,11 +55,9 @@ def _terms(case: Case) -> dict[str, float]:
             terms["weights"] = _locked(case, "param", case.width * case.sizes.parameters / case.ranks)
         return terms
     groups = list(_groups(case, own)) if case.stage == 3 else [own]
-    stepped = own - kept_back(case)
-    here = (list(_groups(case, stepped)) if stepped < own else groups) if stepped > 0 else []
-    terms["optimizer states"] = case.moments_width * max(stepped, 0.0) + sum(
-        _locked(case, "optimizer", 4 * one) for one in here
-    )
+    stepped = max(own - kept_back(case), 0.0)
+    here = [one for one in (_groups(case, stepped) if case.stage == 3 else groups) if one]
+    terms["optimizer states"] = case.moments_width * stepped + sum(_locked(case, "optimizer", 4 * one) for one in here)
     terms["gradients"] = sum(_locked(case, "optimizer", 4 * one) for one in groups)
     if case.stage == 3:
         terms["weights"] = sum(_locked(case, "param", case.width * one) for one in groups)

@@ -34,15 +34,7 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
                 f"deepspeed.{'.'.join(keys)} has no effect: activations are recomputed by torch, layer by layer, and not by DeepSpeed. "
                 "--set recompute=true, or +r in --method, turns that on."
             )
-    zero = wanted.deepspeed.get("zero_optimization") or {}
-    if (zero.get("offload_optimizer") or {}).get("super_offload") and not wanted.has_cuda:
-        raise PlanError(
-            "deepspeed.zero_optimization.offload_optimizer.super_offload is for NVIDIA's GPUs alone. Leave it out."
-        )
-    if zero.get("zenflow") and not wanted.parallel.gpus_per_node:
-        raise PlanError(
-            "deepspeed.zero_optimization.zenflow ends a run on the CPU where it starts (DeepSpeed 0.19.8). Leave it out, or run on GPUs."
-        )
+    _check_device(wanted)
     if "activation_checkpointing" in method.deepspeed:
         draft.notices.append(
             f"activation_checkpointing of method {method.name} has no effect: activations are recomputed by torch, layer by layer. "
@@ -88,6 +80,19 @@ def _too_few_for_fp8(wanted: Wanted) -> list[str]:
         f"fp8 will hardly pay with {tokens} tokens a micro batch: all weights are rounded in each pass, which on H100 was repaid from "
         f"about {_FP8_PAYS} on"
     ]
+
+
+def _check_device(wanted: Wanted) -> None:
+    """Raise PlanError for what of DeepSpeed's offload the device cannot do, and ends a run with at its start."""
+    zero = wanted.deepspeed.get("zero_optimization") or {}
+    if (zero.get("offload_optimizer") or {}).get("super_offload") and not wanted.has_cuda:
+        raise PlanError(
+            "deepspeed.zero_optimization.offload_optimizer.super_offload is for NVIDIA's GPUs alone. Leave it out."
+        )
+    if zero.get("zenflow") and not wanted.parallel.gpus_per_node:
+        raise PlanError(
+            "deepspeed.zero_optimization.zenflow ends a run on the CPU where it starts (DeepSpeed 0.19.8). Leave it out, or run on GPUs."
+        )
 
 
 def _check_together(switches: dict[str, Any], wanted: Wanted, draft: Draft) -> None:

@@ -310,7 +310,7 @@ def _holder(value: Any, setting: Setting) -> dict[str, Any]:
         if setting.field in CHOICES:
             words = ", ".join(CHOICES[setting.field])
             raise RequestError(
-                f"{setting.said}: {setting.field} is one word of {words}. Write {setting.head or '--set '}{setting.field}=WORD."
+                f"{setting.said}: {setting.field} is one word of {words}. Write {setting.head}{setting.field}=WORD."
             )
         state = "is not used by this method" if value is None else "has no parts"
         raise RequestError(f"{setting.said}: {setting.field} {state}.")
