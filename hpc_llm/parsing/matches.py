@@ -110,11 +110,12 @@ def _borders(chunk: bytes) -> Iterator[Hit]:
 
 
 _REST_OF_A_NUMBER = rb"\n[.,]?\d[\d.,eE+-]{0,20}"
-_REST_ALONE = re.compile(rb"[.,]?" + _REST_OF_A_NUMBER + rb"[ \t]*(?:\n|\Z|[ \t]\|)")
+_ALONE, _BEFORE_A_NAME = rb"[ \t]*(?:\n|\Z|[ \t]\|)", rb"  ?[a-z]\w{0,12}:"
+_REST_ALONE = re.compile(rb"[.,]?" + _REST_OF_A_NUMBER + _ALONE)
 """Behind a line that ends in a number: what was a part of it, with nothing behind it, or what parts the pairs of a line."""
-_REST_BEFORE_A_NAME = re.compile(rb"[.,]?" + _REST_OF_A_NUMBER + rb"  ?[a-z]\w{0,12}:")
+_REST_BEFORE_A_NAME = re.compile(rb"[.,]?" + _REST_OF_A_NUMBER + _BEFORE_A_NAME)
 """The same before the next name; there are programs whose lines begin so."""
-BROKEN = re.compile(_REST_OF_A_NUMBER + rb"(?:[ \t]*(?:\n|\Z|[ \t]\|)|  ?[a-z]\w{0,12}:)")
+BROKEN = re.compile(_REST_OF_A_NUMBER + rb"(?:" + _ALONE + rb"|" + _BEFORE_A_NAME + rb")")
 """A line that may be the rest of one that was broken in a number."""
 
 
