@@ -18,8 +18,6 @@ from hpc_llm.errors import Notice, RequestError
 from hpc_llm.parsing import parse_stream
 from hpc_llm.parsing.read import parse_stream_steps
 
-REAL = Path(__file__).parents[3] / "shared" / "logs"
-
 
 def megatron(steps: Iterable[int]) -> str:
     return "".join(
@@ -117,10 +115,9 @@ def test_no_result_of_a_table_that_ends_in_a_line_is_another() -> None:
             assert row.tokens_per_second in (None, 3264.55), cut[-60:]
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the collection of real logs is not beside the project")
-def test_no_step_of_a_real_log_that_ends_in_a_line_says_what_the_whole_one_does_not() -> None:
+def test_no_step_of_a_real_log_that_ends_in_a_line_says_what_the_whole_one_does_not(real_logs: Path) -> None:
     seen = 0
-    for path in sorted(REAL.rglob("*")):
+    for path in sorted(real_logs.rglob("*")):
         if (
             not path.is_file()
             or not 2000 < path.stat().st_size < 100_000
