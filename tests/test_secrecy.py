@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
+import string
 import subprocess
 import sys
 import time
@@ -21,7 +23,7 @@ from standin import Machine
 from hpc_llm.cli import run
 from hpc_llm.records.run import Stop
 from hpc_llm.text.env_file import EnvFileError, is_reserved, parse
-from hpc_llm.text.secrecy import is_secret, redacted
+from hpc_llm.text.secrecy import has_secret_shape, is_secret, redacted
 from hpc_llm.text.secret_names import is_secret_name
 
 TOKEN = "hf_AbCdEfGhIj1234567890"
@@ -472,6 +474,15 @@ def test_a_file_changes_no_record_of_the_job(machine: Machine, secret: Path, nam
         assert (
             ended.code == Stop.NO_ENV_FILE and ended.exit["job_id"] is None and "forged" not in json.dumps(ended.exit)
         )
+
+
+def test_a_word_of_seven_letters_has_no_shape_of_a_secret() -> None:
+    """What is passed over for its length alone: every part of the secrets above, and drawn ones."""
+    drawn, letters = random.Random(1), string.ascii_letters + string.digits + "_.-"
+    words = {text[start : start + 7] for text in SECRETS for start in range(len(text))}
+    words |= {"".join(drawn.choices(letters, k=drawn.randint(0, 7))) for _ in range(5000)}
+    found = [word for word in words if re.fullmatch(r"[\w.-]*", word, re.ASCII) and has_secret_shape(word)]
+    assert not found and len(words) > 5000
 
 
 def test_a_long_file_is_read_in_little_time() -> None:

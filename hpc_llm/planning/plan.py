@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hpc_llm.errors import RequestError
+from hpc_llm.outside import without_pydantics_plugins
 from hpc_llm.planning import tasks
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.data import check_feed
@@ -308,13 +309,14 @@ def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, gpu:
 
 def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draft: Draft) -> Any:
     """A part of the method that --set may change, held to what a method file may say there; None stays None."""
-    value = draft.put(name, of_method and of_method.model_dump(), origin)
+    value = draft.put(name, of_method and copy.deepcopy(dict(of_method)), origin)
     if value is None or not draft.settings.of(name):  # what the method's file says was checked when it was read
         return value
     if said := auto_in(value):
         raise RequestError(f"{draft.settings.said(name)}: {said}.")
     try:
-        return model.model_validate(value).model_dump()
+        with without_pydantics_plugins():
+            return dict(model.model_validate(value))
     except ValidationError as error:
         raise explain_validation(error, draft.settings.said(name), model) from None
 

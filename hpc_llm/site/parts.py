@@ -151,9 +151,7 @@ class Gpu(Strict):
                 f"arch {self.arch} is {maker.upper()}'s, and vendor is '{self.vendor}'. Write vendor: {maker}"
             )
         check_named_size(self.model, self.memory_gib)
-        check_generation(
-            self.vendor, self.model, self.arch, self.capabilities.model_dump() if self.capabilities else {}
-        )
+        check_generation(self.vendor, self.model, self.arch, dict(self.capabilities) if self.capabilities else {})
         return self
 
 

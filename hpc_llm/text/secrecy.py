@@ -70,6 +70,8 @@ _VARIABLE = late_pattern(rf"""(?<![A-Za-z0-9_$])({"|".join(sorted(OF_VARIABLES))
 _ENVIRONMENTS = frozenset(("env", "environment", "proxy_env"))
 """Keys under which variables of the environment stand."""
 _SHORT = 400
+_WORD = late_pattern(r"[A-Za-z0-9_.-]{0,7}")
+"""One word that is too short for the shape of any secret: whether it is one depends on its name alone."""
 WAY_IN = (
     "Records and scripts are read by others: write NAME=VALUE into a file, `chmod 600` it, and name it by --env-file FILE "
     "(env.file in a profile); the job reads it and nothing keeps what it holds."
@@ -92,6 +94,8 @@ def _is_short_secret(text: str, name: str) -> bool:
 
 
 def _is_secret(text: str, name: str) -> bool:
+    if _WORD.fullmatch(text):
+        return is_kept(name, text) or _is_login(name, text)
     if not text.isprintable() and (plain := lines_joined(shown(text))) != text and _is_secret(plain, name):
         return True
     if (joined := words_joined(text)) != text and _is_secret(joined, name):
