@@ -41,6 +41,8 @@ SHORT, LONG = 1500, 24_000
 SLOW_S = 0.08
 """A text of that length takes a linear pattern a hundredth of it."""
 QUADRATIC = (LONG / SHORT) ** 1.5
+GROWS = 5.5
+"""So many times as long takes four times the text: 4 times where the time grows like it, and 6.4 at least where the whole is quadratic."""
 ANYTHING = [
     "=",
     "'",
@@ -167,7 +169,10 @@ def seconds(pattern: re.Pattern[Any], text: str, length: int) -> float:
 
 def is_slow(pattern: re.Pattern[Any], text: str) -> bool:
     # Of a quarter what grows like the third power takes a part in 64.
-    if seconds(pattern, text, LONG // 4) < SLOW_S / 64 or seconds(pattern, text, LONG) < SLOW_S:
+    quarter = seconds(pattern, text, LONG // 4)
+    if quarter < SLOW_S / 64:
+        return False
+    if quarter < GROWS * seconds(pattern, text, SHORT) or seconds(pattern, text, LONG) < SLOW_S:
         return False
     short = min(seconds(pattern, text, SHORT) for _ in range(3))
     return bool(seconds(pattern, text, LONG) > QUADRATIC * max(short, 1e-5))

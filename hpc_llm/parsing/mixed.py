@@ -70,7 +70,7 @@ class _Paths:
         """The next number after `last`; true where both rows were gone on with often enough."""
         if number <= last:
             is_next = self.upper is not None and self.on_upper and self.lower < number
-            is_next = is_next and number - self.lower < last - number
+            is_next = is_next and number - self.lower <= last - number
             self.returns = self.returns + 1 if is_next else 0
             self.upper, self.lower, self.on_upper = last, number, False
         elif self.upper is not None and not self.on_upper:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 
 from hpc_llm.parsing import commas, trainer_steps
+from hpc_llm.parsing.clock import ENOUGH
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import BEGINS, PAUSES, Kind, Value, column_of, leave_empty, number, rule
 from hpc_llm.parsing.trainer_steps import Bar
@@ -96,7 +97,7 @@ def _step(match: re.Match[bytes]) -> Mapping[str, Value]:
     if "step" in found and ("so_far_s" in found or bar is not None):
         time = found.get("so_far_s", bar)
         found["clock_step"], found["clock_s"] = found["step"], float(str(time))
-        found["clock_rounding_s"] = 0.0 if "so_far_s" in found else 1.0
+        found["clock_rounding_s"] = 0.0 if "so_far_s" in found else _OF_A_BAR_S
         if "so_far_s" in found and "tokens_so_far" in found:
             found["clock_tokens"] = found["tokens_so_far"]
     return found
@@ -121,6 +122,8 @@ def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     return None if elapsed is None else {f"bar {int(match[2])}": f"{int(match[1])} {elapsed}"}
 
 
+_OF_A_BAR_S = 1.0
+"""How much its clock may be off."""
 _OF_THE_BAR = ("step", "bar_total", "clock_step", "clock_s", "clock_rounding_s", "clock_epoch")
 
 
@@ -262,6 +265,10 @@ def _finish(values: dict[str, Value]) -> None:
     timed_otherwise = _is_timed_otherwise(values)
     if runtime is None and (bar is None or timed_otherwise):
         return
+    if runtime is None and bar is not None and bar.time_s < ENOUGH * _OF_A_BAR_S:
+        if not _take_timed(values):
+            leave_empty(values, f"step time: the bar of training tells whole seconds, and {bar.time_s:g} are too few")
+        return
     time, done = (runtime, steps.done) if runtime is not None or bar is None else (bar.time_s, steps.by_bar(bar))
     if done == 1 and time:
         leave_empty(values, "step time: it is that of the first step alone, which is a warm-up")
@@ -276,9 +283,8 @@ def _finish(values: dict[str, Value]) -> None:
 
 def _training_bar(values: Mapping[str, Value]) -> Bar | None:
     """Training's own bar: of as many steps as training has where that is known, else the one that ran longest."""
-    bars = [
-        Bar(float(str(v).split()[1]), int(str(v).split()[0]), int(n[4:])) for n, v in values.items() if n[:4] == "bar "
-    ]
+    states = {int(name[4:]): str(value).split() for name, value in values.items() if name[:4] == "bar "}
+    bars = [Bar(float(time), int(done), total) for total, (done, time) in states.items()]
     own = [bar for bar in bars if bar.total == values.get("total_steps")]
     return max(own or (bars if "total_steps" not in values else ()), default=None)
 
