@@ -322,3 +322,13 @@ def _tell_notices(made: Sequence[Batch], parallel: int | None) -> None:
     said.update(dict.fromkeys(scheduler.without_effect(os.environ)))
     for sentence in said:
         notice(f"cluster {cluster.name}: {sentence}")
+
+
+def arguments_beside(batch: Batch) -> tuple[str, list[list[str]]]:
+    """The scheduler's command, and what it gets beside each different script; only submission draws the UUID."""
+    from hpc_llm.schedulers.scheduler import find
+
+    scheduler = find(batch.planned[0].plan.job.scheduler)
+    names = dict.fromkeys(zip(batch.job_names, batch.comments, strict=True))
+    arguments = [scheduler.arguments(name, comment, "UUID") for name, comment in names]
+    return scheduler.command, [words for words in arguments if words]

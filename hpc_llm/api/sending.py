@@ -199,16 +199,6 @@ def _lacking(batch: Batch) -> list[str]:
     ]
 
 
-def arguments_beside(batch: Batch) -> tuple[str, list[list[str]]]:
-    """The scheduler's command, and what it gets beside each different script; only submission draws the UUID."""
-    from hpc_llm.schedulers.scheduler import find
-
-    scheduler = find(batch.planned[0].plan.job.scheduler)
-    names = dict.fromkeys(zip(batch.job_names, batch.comments, strict=True))
-    arguments = [scheduler.arguments(name, comment, "UUID") for name, comment in names]
-    return scheduler.command, [words for words in arguments if words]
-
-
 def _submissions(batches: Sequence[Batch]) -> Iterator[tuple[str, Submission, list[NewRun]]]:
     """The name of the cluster, the submission and its runs: a batch is one submission where its scheduler takes it as one."""
     from uuid import uuid4

@@ -135,7 +135,7 @@ def _carried(support: Support) -> str:
 
 def tell_arguments(batch: Batch) -> None:
     """Say what the scheduler's command gets beside each script; only submission draws the UUID."""
-    from hpc_llm.api.sending import arguments_beside
+    from hpc_llm.api.batches import arguments_beside
 
     command, arguments = arguments_beside(batch)
     for words in arguments:

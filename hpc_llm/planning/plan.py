@@ -85,7 +85,6 @@ from hpc_llm.planning.vllm import is_asked as is_vllm
 from hpc_llm.planning.workload import choose_workload
 from hpc_llm.records.run import file_name_part, is_record
 from hpc_llm.site.cluster import Cluster, Gpu
-from hpc_llm.site.explained import explain_validation
 from hpc_llm.site.reach import refuse_way_out
 from hpc_llm.site.sbatch_options import check_signal
 
@@ -318,6 +317,8 @@ def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draf
         with without_pydantics_plugins():
             return dict(model.model_validate(value))
     except ValidationError as error:
+        from hpc_llm.site.explained import explain_validation
+
         raise explain_validation(error, draft.settings.said(name), model) from None
 
 

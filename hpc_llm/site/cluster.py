@@ -12,7 +12,6 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from hpc_llm.errors import PlanError, ProfileError, RequestError, unknown_name
 from hpc_llm.outside import without_pydantics_plugins
 from hpc_llm.site import schedulers
-from hpc_llm.site.explained import explain_validation
 from hpc_llm.site.partitions import Charge, Partition, Qos
 from hpc_llm.site.parts import (
     Access,
@@ -268,6 +267,8 @@ def parse_profile(model: type[_P], data: dict[str, Any], where: Path | str) -> _
         with without_pydantics_plugins():
             profile = model.model_validate(data)
     except ValidationError as error:
+        from hpc_llm.site.explained import explain_validation
+
         raise explain_validation(error, where, model) from None
     name = cast(Any, profile).name  # each profile has one
     if isinstance(where, Path) and where.stem != name:

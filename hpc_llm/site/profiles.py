@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import ProfileError, notice, unknown_name
-from hpc_llm.site import foreign
 from hpc_llm.site.reach import refuse_scratch
 from hpc_llm.text.homes import from_home
 from hpc_llm.text.secrecy import WAY_IN, find_secret
@@ -133,6 +132,8 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
             if kind == "configs":
                 refuse_scratch({"deepspeed": values.get("deepspeed")}, str(path))
             else:
+                from hpc_llm.site import foreign
+
                 foreign.refuse_env_file(values, path, user_config())
                 values, brings = foreign.without_commands(values), foreign.told(values)
             notice(f"{NOUNS[kind]} {path.stem} is that of {path}{instead}{brings}")

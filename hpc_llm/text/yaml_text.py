@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import yaml
 
 from hpc_llm.errors import ProfileError
-from hpc_llm.text.near_files import missing_file
 from hpc_llm.text.yaml_slips import slip
 
 LARGEST_BYTES = 1 << 20
@@ -219,6 +218,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = _read(path).decode("utf-8-sig")
     except FileNotFoundError:
+        from hpc_llm.text.near_files import missing_file
+
         raise ProfileError(f"{path}: {missing_file(path, _SUFFIXES)}") from None
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}.") from None
