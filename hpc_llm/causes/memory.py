@@ -192,7 +192,7 @@ def _was_killed(text: bytes, position: int) -> bool:
 HOST_OOM = Cause(
     id="host_oom",
     title="out of host memory",
-    meaning="The memory of the node, or what the job asked of it, ran out, and the system killed a process.",
+    meaning="The memory of the node, or what the job asked of it, ran out: a process was killed, or got no more of it.",
     remedy=_HOST_REMEDY,
     retry=False,
     precedence=86,

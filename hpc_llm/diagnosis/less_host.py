@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,9 +10,10 @@ from dataclasses import replace
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, kept_on_gpus, states_bytes
+from hpc_llm.diagnosis.suffices import first_that_fits
 from hpc_llm.diagnosis.weighed import Scales, Weighed, bounds, gib, scales_of
 from hpc_llm.errors import counted
-from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.parts import Memory, Verdict
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
 
@@ -23,7 +25,7 @@ def host_oom(case: Case) -> list[str]:
     scales = scales_of(case)
     if scales is None:
         return list(_by_states(case)) or [f"it has all of the node and keeps nothing there: {_DECIDE}"]
-    lines = [*_more_memory(scales), *_fewer_ranks(scales), *_less_offload(scales)]
+    lines = [*_more_memory(scales), *_fewer_ranks(scales), *_less_offload(scales)] or list(_least_change(scales))
     return [*lines, *_what_it_takes(scales, bool(lines))]
 
 
@@ -139,6 +141,19 @@ def _less_offload(scales: Scales) -> Iterator[str]:
         if need < best:  # what costs more and saves nothing is no other way
             best = need
             yield f"{flags}{found.option}  ({why}; {_place(scales, found)})"
+
+
+def _least_change(scales: Scales) -> Iterator[str]:
+    """What is advised before submission where a run cannot fit, for one that was submitted all the same."""
+    step = first_that_fits(scales.case.plan, scales.cluster, functools.partial(_may_do, scales))
+    found = scales.weigh(step.plan) if step is not None else None
+    if step is not None and found is not None:
+        yield f"{step.flags}{found.option}  ({step.why}; {_place(scales, found)})"
+
+
+def _may_do(scales: Scales, memory: Memory) -> bool:
+    """Whether it is clearly less of what a node has, and nothing says that it is too much."""
+    return scales.is_less_on_host(memory) and scales.fits(memory) in (Verdict.FITS, Verdict.UNKNOWN)
 
 
 def _what_it_takes(scales: Scales, has_advice: bool) -> Iterator[str]:
