@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.host_memory import more, same
-from hpc_llm.diagnosis.ladder import host_bytes, kept_on_gpus, states_bytes
-from hpc_llm.diagnosis.suffices import first_that_fits
+from hpc_llm.diagnosis.ladder import host_bytes, kept_on_gpus, rungs, states_bytes
 from hpc_llm.diagnosis.weighed import Scales, Weighed, bounds, gib, scales_of
 from hpc_llm.errors import counted
 from hpc_llm.estimating.parts import Memory, Verdict
@@ -144,11 +142,12 @@ def _less_offload(scales: Scales) -> Iterator[str]:
 
 
 def _least_change(scales: Scales) -> Iterator[str]:
-    """What is advised before submission where a run cannot fit, for one that was submitted all the same."""
-    step = first_that_fits(scales.case.plan, scales.cluster, functools.partial(_may_do, scales))
-    found = scales.weigh(step.plan) if step is not None else None
-    if step is not None and found is not None:
-        yield f"{step.flags}{found.option}  ({step.why}; {_place(scales, found)})"
+    """The first step of the ladder that may do, of a run on the host's processors: it has there what others have on a GPU."""
+    for rung in rungs(scales.case.plan) if scales.before.device is None else ():
+        found = scales.weigh(rung.plan)
+        if found is not None and _may_do(scales, found.memory):
+            yield f"{rung.flags}{found.option}  ({rung.why}; {_place(scales, found)})"
+            return
 
 
 def _may_do(scales: Scales, memory: Memory) -> bool:

@@ -141,3 +141,19 @@ def test_a_full_node_is_told_no_way_that_brings_nothing() -> None:
     assert any(line.startswith("--method z3  (") for line in _host("delta", "z2o"))
     close = [line for line in _host("mi210", "z2o") if line.startswith("--method")]
     assert all("which may not be enough" in line for line in close), close
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "flags"),
+    [
+        ("lora", {"model": "tiny", "set": ("peft.r=1000000000000",)}, "--set peft.r=8"),
+        ("lora", {"model": "tiny", "micro_batch_size": 100_000_000}, "--micro-batch-size"),
+    ],
+)
+def test_what_can_never_fit_is_told_what_to_change_as_before_submission(
+    method: str, asked: dict[str, Any], flags: str
+) -> None:
+    """`--force` submits it all the same."""
+    lines = _host("local", method, hardware=None, **asked)
+    assert lines and any(flags in line for line in lines), lines
+    assert "another node type" not in "".join(lines)
