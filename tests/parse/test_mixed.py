@@ -45,6 +45,7 @@ MIXED = {
     "two totals": in_turns(SMALL, (homework(step, 60) for step in range(1, 31))),
     "two totals, a few steps behind": in_turns(map(homework, range(4, 34)), (homework(step, 60) for step in range(1, 31))),
     "two batches": in_turns((megatron(step, batch=8) for step in range(1, 31)), (megatron(step, batch=16) for step in range(1, 31))),
+    "one line behind of which one is lost": in_turns(map(homework, [*range(2, 12), *range(13, 43)]), map(homework, range(1, 41))),
     "one begins later": "".join(SMALL) + in_turns(map(homework, range(31, 61)), SMALL),
     "one far ahead": in_turns(map(homework, range(11, 41)), SMALL),
     "one pace and one total": in_turns(SMALL, (homework(step, loss=7.5) for step in range(1, 31))),

@@ -183,3 +183,16 @@ def test_bars_of_what_goes_over_the_data_are_no_training(read: Callable[..., Rea
     begins = "***** Running training *****\n  Num examples = 1,194\n  Total optimization steps = 60\n"
     training = begins + loss(0.1) + loss(0.2) + ENDED % (60.0, 1.0)
     assert [one.outcome for one in read(data + training).rows] == ["COMPLETED"]
+
+
+@pytest.mark.parametrize(("steps", "step_s"), [(10, 0.199), (20, 0.199), (45, 0.199), (6, 1.4)])
+def test_a_clock_of_a_few_whole_seconds_gives_no_step_time(
+    read: Callable[..., Reading], steps: int, step_s: float
+) -> None:
+    """A run that was killed soon: ten steps of 0.199 s end at 00:01."""
+    states = "".join(bar(step, 4000, int(step * step_s)) for step in range(1, steps + 1))
+    [row] = read(bar(0, 4000, 0) + states + loss(0.01), verbose=True).rows
+    assert (row.step_time_s_mean, row.measured_steps, row.tokens_per_second) == (None, None, None)
+    long = "".join(bar(step, 4000, int(step * step_s)) for step in range(1, 301))
+    [row] = read(bar(0, 4000, 0) + long + loss(0.1)).rows
+    assert row.step_time_s_mean == pytest.approx(step_s, rel=0.02) and row.measured_steps == 300
