@@ -181,6 +181,12 @@ def _asks(value: Any) -> bool:
     return value not in (None, False, 0, 1) or value is True
 
 
+def check_with_plan(config: Mapping[str, Any], ranks: int, precision: str, where: str) -> None:
+    """Refuse what a config says otherwise than the plan that it is part of: over how many ranks it shards, and in which precision."""
+    check_partitions(config, ranks, where)
+    check_precision(config, precision, where)
+
+
 def check_partitions(config: Mapping[str, Any], ranks: int, where: str) -> None:
     """Raise a RequestError where groups of the ranks would not come out even, which DeepSpeed finds only when it starts."""
     size = (config.get("zero_optimization") or {}).get("zero_hpz_partition_size", 1)

@@ -19,7 +19,7 @@ from hpc_llm.planning import tasks
 from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
-from hpc_llm.planning.deepspeed_values import check_partitions, check_precision
+from hpc_llm.planning.deepspeed_values import check_with_plan
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked, wanted_of
 from hpc_llm.planning.engines import Chosen, zero_stage
@@ -137,10 +137,7 @@ def plan(
     workload = _rates(workload, deepspeed, task, draft)
     wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)
     engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
-    heeded = deepspeed if engine.name == "deepspeed" else {}
-    check_partitions(heeded, parallel.data, "deepspeed")
-    check_precision(heeded, model.precision, "deepspeed")
-    env = allocator_env(task, cluster, gpu, batch)
+    check_with_plan(deepspeed if engine.name == "deepspeed" else {}, parallel.data, model.precision, "deepspeed")
     decided = Plan(
         task=_said_whole(draft, "task", (task.name, said("task")[1])),
         cluster=_said_whole(draft, "cluster", (cluster.name, "request")),
@@ -152,7 +149,9 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(ask, partition_name, time_s, _job_name(task, model, method), env, draft),
+        job=_job(
+            ask, partition_name, time_s, _job_name(task, model, method), allocator_env(task, cluster, gpu, batch), draft
+        ),
         gpu=expected_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(
