@@ -133,7 +133,7 @@ def plan(
     check_feed(workload, corpus, model, batch, found)
     _check_model(model, found, parallel, draft)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
-    optimizer = _optimizer(method, model, found, gpu, draft)
+    optimizer, env = _optimizer(method, model, found, gpu, draft), allocator_env(task, cluster, gpu, batch)
     workload = _rates(workload, deepspeed, task, draft)
     wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)
     engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
@@ -149,9 +149,7 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(
-            ask, partition_name, time_s, _job_name(task, model, method), allocator_env(task, cluster, gpu, batch), draft
-        ),
+        job=_job(ask, partition_name, time_s, _job_name(task, model, method), env, draft),
         gpu=expected_gpu(cluster, gpu, parallel, model, draft),
     )
     return PlanWithOrigins(
