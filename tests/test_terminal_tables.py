@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import pytest
 
 from hpc_llm.cli import run as command
 from hpc_llm.cli.parse import summary_table
+from hpc_llm.cli.status import print_statuses
 from hpc_llm.parsing import Row
 from hpc_llm.records.files import write_json
-from hpc_llm.records.run import RunPaths
+from hpc_llm.records.run import Outcome, RunPaths
+from hpc_llm.runs import RunStatus
 from hpc_llm.text.tables import table, wrapped
 
 HPC_LLM = [sys.executable, "-c", "from hpc_llm.cli import main; main()"]
@@ -118,6 +121,25 @@ def test_a_pipe_gets_one_line_a_run(place: Path) -> None:
         [*HPC_LLM, "parse", "logs", "--format", "table"], cwd=place, capture_output=True, text=True, check=True
     )
     assert len(done.stdout.splitlines()) == 2 + len(IDS) and max(map(len, done.stdout.splitlines())) > COLUMNS
+
+
+def test_columns_that_say_nothing_give_way_in_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = RunStatus(
+        run_id="20260501-100000-delta-z3o-llama2-ab12", job_id="1234567", cluster="delta", method="z3o", state="COMPLETED",
+        outcome=Outcome.COMPLETED, reason=None, exit_code=0, started_at=None, elapsed_s=70.0, tokens_per_second=8502.6, step=4, steps=4,
+    )  # fmt: skip
+    failed = replace(ended, state="FAILED", outcome=Outcome.OOM_DEVICE, exit_code=1)
+    monkeypatch.setattr("hpc_llm.cli.status.terminal_width", lambda: 90)
+    print_statuses([ended, replace(ended, state="RUNNING", outcome=None, exit_code=None)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and lines[0].split() == ["run", "job", "state", "time", "step", "tokens/s"]
+    print_statuses([ended, failed])
+    assert {"OOM_DEVICE", "exit", "outcome"} <= set(capsys.readouterr().out.split())
+    monkeypatch.setattr("hpc_llm.cli.status.terminal_width", lambda: None)
+    print_statuses([ended])
+    assert {"exit", "outcome"} < set(capsys.readouterr().out.split())
 
 
 def test_a_row_goes_on_below_itself() -> None:

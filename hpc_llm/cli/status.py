@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -14,7 +14,7 @@ from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import is_terminal, note, print_json, print_table, terminal_width, with_logs
 from hpc_llm.cli.terminal import steered
 from hpc_llm.text.shown import one_line
-from hpc_llm.text.tables import wrapped
+from hpc_llm.text.tables import fits, wrapped
 
 if TYPE_CHECKING:
     from hpc_llm.runs import RunStatus
@@ -56,35 +56,36 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
     from hpc_llm.api.layout import format_time
 
     of_study = any(s.study for s in statuses)
-    rows = [
-        [
-            s.run_id,
-            *([s.study_run, s.expectation] if of_study else []),
-            s.job_id,
-            s.state,
-            s.outcome.value if s.outcome else None,
-            s.exit_code,
-            format_time(int(s.elapsed_s)) if s.elapsed_s is not None else None,
-            f"{s.step}/{s.steps}" if s.step is not None else None,
-            f"{s.tokens_per_second:.1f}" if s.tokens_per_second is not None else None,
-        ]
-        for s in statuses
-    ]
-    print_table(
-        rows,
-        [
-            "run",
-            *(["name", "expected"] if of_study else []),
-            "job",
-            "state",
-            "outcome",
-            "exit",
-            "time",
-            "step",
-            "tokens/s",
-        ],
-    )
+    columns: dict[str, list[str | int | None]] = {
+        "run": [s.run_id for s in statuses],
+        **(
+            {"name": [s.study_run for s in statuses], "expected": [s.expectation for s in statuses]} if of_study else {}
+        ),
+        "job": [s.job_id for s in statuses],
+        "state": [s.state for s in statuses],
+        "outcome": [s.outcome.value if s.outcome else None for s in statuses],
+        "exit": [s.exit_code for s in statuses],
+        "time": [format_time(int(s.elapsed_s)) if s.elapsed_s is not None else None for s in statuses],
+        "step": [f"{s.step}/{s.steps}" if s.step is not None else None for s in statuses],
+        "tokens/s": [f"{s.tokens_per_second:.1f}" if s.tokens_per_second is not None else None for s in statuses],
+    }
+    width = terminal_width()
+    if width is not None and not fits(_cells(columns), list(columns), width):
+        columns = {name: column for name, column in columns.items() if name not in set(_saying_nothing(columns))}
+    print_table(list(zip(*columns.values(), strict=True)), list(columns))
     for s in statuses:
         if s.reason:
             as_expected = "as expected: " if s.expect is not None and s.is_as_expected else ""
             typer.echo(wrapped(one_line(f"{s.run_id}: {as_expected}{with_logs(s.reason)}"), terminal_width(), 2))
+
+
+def _cells(columns: Mapping[str, Sequence[str | int | None]]) -> list[list[str]]:
+    return [["" if cell is None else str(cell) for cell in row] for row in zip(*columns.values(), strict=True)]
+
+
+def _saying_nothing(columns: Mapping[str, Sequence[str | int | None]]) -> Iterator[str]:
+    """Columns that leave a narrow terminal to the others: an outcome that is the state's own word in each row, and the exit code 0."""
+    if all(outcome in (None, state) for outcome, state in zip(columns["outcome"], columns["state"], strict=True)):
+        yield "outcome"
+    if not any(columns["exit"]):
+        yield "exit"
