@@ -224,6 +224,7 @@ def megatron_deepspeed(arguments: str, rate: str) -> str:
 
 
 ARGUMENT = "  {} .......... {}\n"
+METHOD = ARGUMENT.format("recompute_method", "{}")
 ONCE, TWICE = ARGUMENT.format("checkpoint_activations", "False"), ARGUMENT.format("checkpoint_activations", "True")
 
 
@@ -235,6 +236,12 @@ ONCE, TWICE = ARGUMENT.format("checkpoint_activations", "False"), ARGUMENT.forma
         (ONCE + ARGUMENT.format("recompute_granularity", "selective"), "TFLOPs: 69.5", None),
         (ONCE + ARGUMENT.format("recompute_granularity", "None"), "TFLOPs: 69.5", 69.5),
         (ONCE, "TFLOPs: 69.5", 69.5),
+        # Another process wrote into the line, or over its name.
+        (ONCE + ARGUMENT.format("recompute_granularity", "fulltorch version ... 2.1"), "TFLOPs: 69.5", None),
+        (ONCE + ARGUMENT.format("recompute_granularity", "Nonetorch version ... 2.1"), "TFLOPs: 69.5", None),
+        (ONCE + ARGUMENT.format("recompute_granu[INFO] larity", "full") + METHOD.format("None"), "TFLOPs: 69.5", None),
+        (ONCE + ARGUMENT.format("recompute_granularity", "None") + METHOD.format("None"), "TFLOPs: 69.5", 69.5),
+        (ARGUMENT.format("checkpoint_activations", "Falsetorch version"), "TFLOPs: 69.5", None),
         ("", "approx flops per GPU: 69.5TFLOPS", None),
         (ONCE, "approx flops per GPU: 69.5TFLOPS", None),
         ("", "[LM]-TFLOPs=69.5", None),
@@ -249,7 +256,7 @@ def test_megatrons_teraflops_are_the_models_where_nothing_is_computed_twice(read
     assert found.rows[0].step_time_s_mean == 0.1
 
 
-@pytest.mark.parametrize(("varies", "rate"), [("False", 8 * 512 / 0.1), ("True", None)])
+@pytest.mark.parametrize(("varies", "rate"), [("False", 8 * 512 / 0.1), ("True", None), ("Truetorch version", None)])
 def test_megatrons_samples_are_full_sequences_unless_it_says_that_lengths_vary(read, varies, rate):
     arguments = (
         ARGUMENT.format("seq_length", "512")
@@ -451,7 +458,7 @@ def test_megatrons_encoder_and_decoder_have_each_a_length(read):
         + ARGUMENT.format("decoder_seq_length", "{}")
         + ARGUMENT.format("world_size", "8")
     )
-    for decoder, rate in (("None", pytest.approx(8 * 512 / 0.1)), ("128", None)):
+    for decoder, rate in (("None", pytest.approx(8 * 512 / 0.1)), ("128", None), ("128torch version", None)):
         assert read(megatron_deepspeed(arguments.format(decoder), "TFLOPs: 69.5")).rows[0].tokens_per_second == rate
 
 

@@ -33,8 +33,9 @@ _MOMENT = 0.05
 _COUNTED = "counted_tflops_per_gpu"
 """What the forks of Megatron-LM count: the work of the hardware, with the forward pass that is done again for the backward one.
 Megatron-LM's own `throughput per GPU (TFLOP/s/GPU)`, which came later, counts the model's alone."""
-_RECOMPUTES = ("checkpoint_activations", "recompute_granularity")
-"""The arguments by which activations are made again."""
+_RECOMPUTES = ("checkpoint_activations", "recompute_granularity", "recompute_method")
+"""The arguments by which activations are made again; a release that has the last one has the one before it, too."""
+_IS_OFF = re.compile(r"(?:False|None)[ \t]*(?:\.{3,}(?:updated|default))?")
 
 _NAMES = {
     "elapsed time per iteration": "step_time_ms",
@@ -147,9 +148,15 @@ def _finish(values: dict[str, Value]) -> None:
 
 
 def _counts_the_model(values: Mapping[str, Value]) -> bool:
-    """Whether the arguments say that nothing is computed twice. GPT-NeoX's older releases estimate attention too high."""
-    is_off = [str(values[name]) in ("False", "None") for name in _RECOMPUTES if name in values]
-    return values["tflops_by"] != "GPT-NeoX" and "checkpoint_activations" in values and all(is_off)
+    """Whether the arguments say that nothing is computed twice. GPT-NeoX's older releases estimate attention too high.
+
+    What stands behind a name is taken whole, with what another process wrote into the line: that is no `None`.
+    """
+    by_checkpoint, by_granularity, by_method = (values.get(name) for name in _RECOMPUTES)
+    if values["tflops_by"] == "GPT-NeoX" or by_checkpoint is None or (by_granularity is None and by_method is not None):
+        return False
+    said = (by_checkpoint, by_granularity, by_method)
+    return all(_IS_OFF.fullmatch(str(value)) for value in said if value is not None)
 
 
 FORMAT = LineFormat(
@@ -241,15 +248,15 @@ FORMAT = LineFormat(
         rule(Kind.SETUP, _argument("micro_batch_size", "<micro_batch_size>"), literal=" micro_batch_size .."),
         rule(
             Kind.RUN,
-            _argument("variable_seq_lengths", "True"),
+            r"(?:^|[ .])variable_seq_lengths \.{2,} True",
             lambda _: {UNEQUAL: "variable_seq_lengths is on, so samples are of different lengths"},
-            literal=" variable_seq_lengths ..",
+            literal="variable_seq_lengths ..",
         ),
         rule(
             Kind.RUN,
-            _argument("decoder_seq_length", r"\d+"),
+            r"(?:^|[ .])decoder_seq_length \.{2,} \d",
             lambda _: {UNEQUAL: "a sample has a length for the encoder and one for the decoder"},
-            literal=" decoder_seq_length ..",
+            literal="decoder_seq_length ..",
         ),
         rule(Kind.SETUP, _argument("global_batch_size", "<global_batch_size>"), literal=" global_batch_size .."),
         rule(Kind.SETUP, _argument("seq_length", "<sequence_length>"), literal=" seq_length .."),
@@ -268,7 +275,10 @@ FORMAT = LineFormat(
         rule(Kind.SETUP, _argument("precision", r"(?P<precision>(?:bf|b?float|fp)\d+)"), literal=" precision .."),
         rule(Kind.SETUP, _argument("fp16", r"(?P<fp16>\w+)"), literal=" fp16 .."),
         rule(Kind.SETUP, _argument("bf16", r"(?P<bf16>\w+)"), literal=" bf16 .."),
-        *(rule(Kind.SETUP, _argument(name, rf"(?P<{name}>\w+)"), literal=f" {name} ..") for name in _RECOMPUTES),
+        *(
+            rule(Kind.SETUP, rf"(?:^|[ .]){name} \.{{2,}} (?P<{name}>[^\n]{{1,200}})", literal=f"{name} ..")
+            for name in _RECOMPUTES
+        ),
         rule(Kind.END, r"\[after training is done\]", literal="[after training is done]"),
         rule(Kind.END, r"\[exiting program at iteration \d+\]", literal="[exiting program at iteration "),
     ),
