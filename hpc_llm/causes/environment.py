@@ -6,6 +6,7 @@ import re
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.frames import is_no_helper
+from hpc_llm.causes.symbols import UNLINKED
 
 _NO_MODULE_SYSTEM = (
     "the shell of the job knows no `module`: begin the script with #!/bin/bash -l, or source the site's file before the first module command "
@@ -320,6 +321,7 @@ PACKAGE_MISSING = Cause(
             r"Ninja is required to load C\+\+ extensions(?= \(pip|\.?$)",
             remedy="put ninja on PATH: python -m pip install ninja, and run with the environment's bin folder on PATH",
         ),
+        *UNLINKED,
     ),
 )
 

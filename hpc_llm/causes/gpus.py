@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
+from hpc_llm.causes.symbols import OF_MKL
 
 GPU_MISSING = Cause(
     id="gpu_missing",
@@ -154,7 +155,10 @@ DRIVER_MISMATCH = Cause(
             ("undefined symbol: ",),
             r"^[^\n]{0,120}?\b(?:Import|OS)Error: (?P<library>[^\n]{1,300}): undefined symbol: ",
         ),
-        sign("undefined symbol: ", r"^(?P<library>\S{1,300}\.so[\d.]*): undefined symbol: "),
+        sign(
+            "undefined symbol: ", r"(?:^|: symbol lookup error: )(?P<library>\S{1,300}\.so[\d.]*): undefined symbol: "
+        ),
+        OF_MKL,
         sign(
             "undefined symbol: nvml",
             r"\bRuntimeError: [^\n]{0,300}libnvidia-ml\.so[\d.]*: undefined symbol: nvml",
