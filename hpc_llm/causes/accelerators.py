@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import sign
+from hpc_llm.causes.impossible_sizes import is_possible
 from hpc_llm.text.out_of_memory import SIZE
 
 _SLEEPS = (
@@ -42,6 +43,7 @@ SIGNS = (
     sign(
         ("MPS backend out of memory", "IOGPUCommandBufferCallbackErrorOutOfMemory"),
         rf"MPS backend out of memory(?: \([^)\n]{{0,200}}\)\. Tried to allocate (?P<asked>{SIZE}))?|kIOGPUCommandBufferCallbackErrorOutOfMemory",
+        where=is_possible,
         remedy=_OF_MAC,
     ),
     sign(

@@ -8,6 +8,7 @@ from typing import Any
 from hpc_llm.causes import accelerators
 from hpc_llm.causes.cause import STARTED, Cause, Role, Sign, sign
 from hpc_llm.causes.exits import exit_code, exit_texts
+from hpc_llm.causes.impossible_sizes import is_possible
 from hpc_llm.causes.schedulers import by_signal, lsf, openmpi_signal, pbs_status
 from hpc_llm.causes.summaries import is_of_a_summary, state
 from hpc_llm.causes.watchers import is_of_a_program
@@ -107,8 +108,13 @@ DEVICE_OOM = Cause(
     outcome=Outcome.OOM_DEVICE,
     explains=frozenset(("collective_timeout", "python_exception", "segfault")),
     signs=(
-        sign(words.DEVICE_ALLOCATION.literals, words.DEVICE_ALLOCATION.pattern + _AMOUNTS, confidence=0.98),
-        _says(words.DEVICE_ERROR_TYPE),
+        sign(
+            words.DEVICE_ALLOCATION.literals,
+            words.DEVICE_ALLOCATION.pattern + _AMOUNTS,
+            confidence=0.98,
+            where=is_possible,
+        ),
+        _says(words.DEVICE_ERROR_TYPE, where=is_possible),
         _says(words.DEVICE_LIBRARY, confidence=0.85, where=_no_assertion_failed),
         _says(words.DEVICE_HANDLE, confidence=0.45, precedence=46, where=_no_assertion_failed, remedy=_HANDLE_REMEDY),
         _says(words.DEVICE_DRIVER, confidence=0.96, where=_is_before_any_model, remedy=_START_REMEDY),
@@ -272,10 +278,10 @@ HOST_OOM = Cause(
             r"|\binvoked oom-killer|\boom-kill:constraint=|\boom_reaper: reaped process",
             confidence=0.97,
         ),
-        _says(words.HOST_ALLOCATOR),
+        _says(words.HOST_ALLOCATOR, where=is_possible),
         _says(words.HOST_CPP),
         sign("memory allocation of ", r"^memory allocation of (?P<asked>\d+) bytes failed"),
-        _says(words.HOST_NUMPY),
+        _says(words.HOST_NUMPY, where=is_possible),
         sign("MemoryError", r"^[^\n]{0,120}?(?<![\w.])MemoryError$", confidence=0.9),
         _says(words.PAGE_LOCKED, precedence=91, confidence=0.85, remedy=PAGE_LOCKED_REMEDY),
         # The driver has the same words for the device's memory: only the code tells.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpc_llm.causes import impossible_sizes
 from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 from hpc_llm.causes.frames import is_of_a_loader, is_of_a_request, is_of_a_spawned_child, only_infers
 from hpc_llm.causes.loggers import is_no_warning, opens_a_message
@@ -152,6 +153,7 @@ PYTHON_EXCEPTION = Cause(
                 "see that it is whole: a file that is empty or was cut off, or a page of HTML in its place"
             ),
         ),
+        *impossible_sizes.SIGNS,
         sign("NCCL communicator was aborted", role=Role.CASCADE),
         sign("is killed by signal: Terminated", role=Role.CASCADE),
         sign("Broken pipe", r"BrokenPipeError|: Broken pipe", role=Role.CASCADE, where=is_no_warning),

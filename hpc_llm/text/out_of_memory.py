@@ -68,6 +68,15 @@ PAGE_LOCKED = Words(
 )
 """Page-locked host memory is asked from the GPU's driver, whose answer does not say which memory ran out."""
 
+ASKED = Words(
+    r"(?:[Tt]ried|Unable) to allocate (?:(?P<beyond>more than 1EB)|(?P<asked>\d{1,40}(?:\.\d{1,40})?) ?(?P<unit>bytes|[KMGTPE]i?B)\b)",
+    ("ried to allocate", "Unable to allocate"),
+)
+"""How much was asked for, of whichever memory."""
+_MOST_BYTES = 1 << 46
+"""64 TiB: more than all GPUs of a rack have. What is asked of one device or node beyond that is no size of a batch or a model."""
+_POWERS = "KMGTPE"
+
 _DEVICE = (
     DEVICE_ALLOCATION, DEVICE_ERROR_TYPE, DEVICE_LIBRARY, DEVICE_DRIVER, DEVICE_COLLECTIVES, DEVICE_RUNTIME,
 )  # fmt: skip
@@ -81,12 +90,27 @@ def is_device(text: str) -> bool:
     >>> is_device("RuntimeError: HIP error: out of memory"), is_device("ValueError: out of memory")
     (True, False)
     """
-    return any(re.search(words.pattern, text) for words in _DEVICE)
+    return not asks_the_impossible(text) and any(re.search(words.pattern, text) for words in _DEVICE)
 
 
 def is_host(text: str) -> bool:
     """Whether it says that the host's did."""
-    return any(re.search(words.pattern, text) for words in _HOST)
+    return not asks_the_impossible(text) and any(re.search(words.pattern, text) for words in _HOST)
+
+
+def asks_the_impossible(text: str) -> bool:
+    """Whether more is asked for than any machine has, so that the size was wrong, and nothing ran out.
+
+    >>> asks_the_impossible("CUDA out of memory. Tried to allocate more than 1EB memory.")
+    True
+    >>> asks_the_impossible("you tried to allocate 9223372036854775808 bytes"), asks_the_impossible("Tried to allocate 2.00 TiB")
+    (True, False)
+    """
+    asked = re.search(ASKED.pattern, text)
+    if asked is None or asked["beyond"]:
+        return asked is not None
+    power = 0 if asked["unit"] == "bytes" else 1 + _POWERS.index(asked["unit"][0])
+    return float(asked["asked"]) * 1024**power >= _MOST_BYTES
 
 
 def is_page_locking(frames: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import Outcome, RunPaths
-from hpc_llm.text.out_of_memory import is_device, is_host, is_page_locking
+from hpc_llm.text.out_of_memory import asks_the_impossible, is_device, is_host, is_page_locking
 from hpc_llm.text.secrecy import redacted
 from hpc_llm.worker.result import SCHEMA, Record, build_result
 
@@ -37,9 +37,11 @@ def classify(error: BaseException) -> Outcome:
     """Which outcome an error means. Device and host memory running out are told apart: the remedies differ."""
     if isinstance(error, RunIsInvalid):
         return Outcome.INVALID
+    text = f"{type(error).__name__}: {error}"
+    if asks_the_impossible(text):
+        return Outcome.FAILED
     if isinstance(error, MemoryError):
         return Outcome.OOM_HOST
-    text = f"{type(error).__name__}: {error}"
     if type(error).__name__ == "OutOfMemoryError":
         return Outcome.OOM_DEVICE
     if is_device(text):

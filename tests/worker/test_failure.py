@@ -37,6 +37,9 @@ HERE = Path(__file__).parent
         (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), Outcome.OOM_DEVICE),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), Outcome.OOM_HOST),
         (MemoryError(), Outcome.OOM_HOST),
+        # No machine has so much: what was wrong is the size.
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than 1EB memory."), Outcome.FAILED),
+        (MemoryError("Unable to allocate 8.00 EiB for an array with shape (1,)"), Outcome.FAILED),
         (OSError(12, "Cannot allocate memory"), Outcome.OOM_HOST),
         (ValueError("no"), Outcome.FAILED),
     ],
