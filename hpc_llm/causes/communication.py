@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 from hpc_llm.causes.fabric import LOST, NO_ANSWER
+from hpc_llm.causes.ports import PORT_IN_USE
 from hpc_llm.causes.schedulers import UNAVAILABLE
 
 _EXCEPTION = r"^[^\n]{0,120}?\b"
@@ -326,27 +327,6 @@ UNREACHABLE = Cause(
             remedy=NO_ANSWER,
         ),
         *LOST,
-    ),
-)
-
-PORT_IN_USE = Cause(
-    id="port_in_use",
-    title="the rendezvous port is in use",
-    meaning="Another program on the first node already listens on the port at which the ranks meet.",
-    remedy=(
-        "submit it again: each run picks a port of its own\n"
-        "in a script of your own take a port from the job id, or torchrun --standalone on one node"
-    ),
-    retry=True,
-    precedence=85,
-    explains=frozenset(("collective_timeout", "unreachable", "python_exception")),
-    signs=(
-        sign(
-            ("ddress already in use", "EADDRINUSE", "another process is utilizing it"),
-            r"(?:bind|listen)[^\n]{0,80}?(?:\[::\]|0\.0\.0\.0|\?UNKNOWN\?)?:?(?P<port>\d{2,5})?[^\n]{0,40}errno: 98"
-            r"|EADDRINUSE|distributed communication on port `(?P<port_2>\d+)`, but another process is utilizing it"
-            r"|Error(?:: \[Errno 98\]|:)[^\n]{0,60} ?[Aa]ddress already in use",
-        ),
     ),
 )
 

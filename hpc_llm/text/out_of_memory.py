@@ -110,7 +110,7 @@ def asks_the_impossible(text: str) -> bool:
     if asked is None or asked["beyond"]:
         return asked is not None
     power = 0 if asked["unit"] == "bytes" else 1 + _POWERS.index(asked["unit"][0])
-    return float(asked["asked"]) * 1024**power >= _MOST_BYTES
+    return bool(float(asked["asked"]) * 1024**power >= _MOST_BYTES)
 
 
 def is_page_locking(frames: str) -> bool:
