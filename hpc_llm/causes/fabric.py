@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import Cause, sign
+from hpc_llm.causes.openmpi import OF_THE_FABRIC
 
 _NOT_LINKED = (
     "what calls MPI was built without Cray's layer for GPUs: build it with the accelerator's module loaded, as `module load craype-accel-nvidia80 "
@@ -148,6 +149,7 @@ FABRIC = Cause(
             confidence=0.9,
             remedy=_NO_PLUGIN,
         ),
+        *OF_THE_FABRIC,
     ),
 )
 

@@ -9,6 +9,7 @@ from hpc_llm.causes import life
 _ERROR = re.compile(
     rb"^(?:\[?\d{1,5}\]?: ?)?(?:(?:srun|sbatch|salloc|slurmstepd(?:-[\w.-]{1,80})?|mpirun|mpiexec(?:\.hydra)?|prterun|orterun|flux-\w{1,20}|qsub|bsub): (?:fatal|error): \S[^\n]{0,390}"
     rb"|(?:qsub|bsub): \S[^\n]{0,390}|Abort\(\d{1,12}\) on node \d{1,6} [^\n]{1,380}|Fatal error in (?:internal_|PMPI_|MPI_)\w{1,60}[^\n]{0,340}"
+    rb"|(?:\[[\w.-]{1,80}:\d{1,10}\] )?\*\*\* (?:An error occurred in MPI_\w{1,60}|MPI_ERR_\w{1,40}: [^\n]{1,300})"
     rb"|\[mpiexec@[\w.-]{1,80}\] [^\n]{1,300}|MPI startup\(\): (?!Warning|WARNING|Intel\(R\))[^\n]{0,120}\bnot found\b[^\n]{0,240})",
     re.MULTILINE,
 )

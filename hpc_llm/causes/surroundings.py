@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hpc_llm.causes import line_ends, openmp, requests
+from hpc_llm.causes import line_ends, openmp, openmpi, requests
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.schedulers import BEYOND_NODE, NODE_REFUSED
 
@@ -58,6 +58,7 @@ LAUNCH_FAILED = Cause(
             remedy="unset what the outer job set, before srun: `unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK`, or ask for it in one way only",
         ),
         *requests.OF_THE_LAUNCH,
+        *openmpi.OF_THE_LAUNCH,
         sign(
             ("srun: error: Task launch ", "srun: error: Application launch ", "srun: error: Unable to satisfy"),
             rf"^[^\n]{{0,12}}srun: error: (?:Task launch for \S{{1,40}} failed on node \S{{1,80}}: |Application launch failed: )?{BEYOND_NODE}",
