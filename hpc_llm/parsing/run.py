@@ -167,7 +167,7 @@ class LogRun:
     @property
     def ended(self) -> bool:
         """Whether training came to its end; of what is known from its text once that is settled."""
-        return self.closed or self.reached_last_step or self.tail.ended_at is not None
+        return self.closed or self.reached_last_step or self.tail.has_ended(self.known)
 
     @property
     def known(self) -> Mapping[str, Value]:

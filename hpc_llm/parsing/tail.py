@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hpc_llm.causes import attempts as attempts_of
@@ -22,6 +22,8 @@ from hpc_llm.causes.outlived import BY_FIGURES, TAKEN_DOWN
 from hpc_llm.causes.schedulers import is_of_another_job
 from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import Verdict, decide, left_of, of_errors_alone
+from hpc_llm.parsing.exits import Exits
+from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.unread import Lookalikes
 
 KEPT = 1 << 20
@@ -67,6 +69,8 @@ class Tail:
     """Where training came to its end."""
     firm_at: int | None = None
     """The same, in words that no script prints by chance."""
+    exits: Exits = field(default_factory=Exits)
+    """Processes that ended well behind the last step."""
     stopped: str | None = None
     """How it says that it stopped there by its own settings, which may be before its last step."""
     source: str = ""
@@ -98,6 +102,8 @@ class Tail:
         if steps:
             self._end(text, self.length)  # a part is dropped when steps follow, and these may be an evaluation's
         self._append(Part(text, steps, self.length, is_read=not steps))
+        if steps:
+            self.exits.look(text, steps[-1])
         self.length += len(text)
 
     def end(self, position: int) -> None:
@@ -126,6 +132,8 @@ class Tail:
 
     def _pass(self, steps: int, is_read: bool = True) -> None:
         """So many steps followed all that was found so far; where no format read them, lines of several ranks may be one."""
+        if steps:
+            self.exits = Exits()
         for one in self.found:
             one.steps_after += steps
             one.advanced += steps if is_read else 0
@@ -158,6 +166,7 @@ class Tail:
                 self.found += left_over((one,), self.overcome)
         is_followed = steps_after and any(one.steps and one.is_read for one in self.parts)
         if not is_followed and part.is_read:
+            self.exits.look(part.text, part.steps[-1] if part.steps else 0)
             self._end(part.text, part.position, part.steps[-1] if part.steps else None)
 
     def _end(self, text: bytes, position: int, last_step: int | None = None) -> None:
@@ -205,6 +214,10 @@ class Tail:
     def _steps_kept(self) -> int:
         return sum(len(part.steps) for part in self.parts)
 
+    def has_ended(self, facts: Mapping[str, Value]) -> bool:
+        """Whether its text says that training came to its end, or that all processes did; it must be settled."""
+        return self.ended_at is not None or self.exits.are_of_all(facts)
+
     def verdict(self, completed: bool) -> Verdict:
         """How the run ended, as far as its messages say; it must be settled. `completed` if its format says so."""
         completed = completed or self.ended_at is not None
@@ -240,6 +253,7 @@ class Tail:
         elif dropped:
             self.settle()
         self._pass(dropped)
+        self.exits = Exits(self.exits.processes | later.exits.processes) if not steps else later.exits
         for one in later.found:
             one.position += self.length
         if self.first_step is None and later.first_step is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hpc_llm.diagnosis import Diagnosis, diagnose_stream
 from hpc_llm.parsing import Reading, Row, Step, parse_stream, parse_stream_steps
 
 REAL_LOGS = Path(__file__).resolve().parents[3] / "shared" / "logs"
@@ -51,3 +52,9 @@ def real_logs() -> Path:
     if not REAL_LOGS.is_dir():
         pytest.skip(f"no collection of real logs at {REAL_LOGS}")
     return REAL_LOGS
+
+
+@pytest.fixture
+def diagnose_text() -> Callable[[str], Diagnosis]:
+    """The diagnosis of a text, which agrees with its row."""
+    return lambda text: diagnose_stream(io.BytesIO(text.encode()))
