@@ -634,6 +634,10 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
         ("cpus-per-task=many", RequestError, "--sbatch cpus-per-task=many: a whole number is needed."),
         ("cpus-per-task=5", PlanError, "--sbatch cpus-per-task=5 asks for 40 cores: cluster taiwania2 has 32 cores per node. Ask for 4 at most."),
         ("mail-type=WHENEVER", RequestError, "--sbatch mail-type=WHENEVER: sbatch does not know that. Valid: NONE, BEGIN, END, FAIL"),
+        ("exclusive=true", RequestError, "--sbatch exclusive=true: sbatch does not know that. Valid: exclusive alone, exclusive=user, exclusive=mcs, exclusive=topo."),
+        ("no-kill=yes", RequestError, "Valid: no-kill alone, no-kill=off."),
+        ("propagate=stack", RequestError, "Valid: propagate alone, ALL, AS, CORE"),
+        ("tmp=64GiB", RequestError, "--sbatch tmp=64GiB: sbatch does not know that. Valid: a whole number, of MB or with one of K, M, G and T"),
         ("begin=soon", RequestError, "--sbatch begin=soon: sbatch does not know that. Valid: now+2hours, tomorrow, 16:00"),
     ],
 )  # fmt: skip

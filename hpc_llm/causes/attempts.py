@@ -37,6 +37,11 @@ _OVER = re.compile(
     rb"\*\*\* JOB \d{1,18}[^\n]{0,200} CANCELLED |ChildFailedError|exits with return code = |srun: error: [^\n]{1,120}: (?:Exited with|Killed|Segm|Abort)"
 )
 """What a scheduler or a launcher says of all the processes that it had started."""
+_REFUSED = re.compile(
+    rb"^(?:(?P<program>[\w.-]{1,80}): error: |Error: )(?P<why>[^\n]{1,1000})\n(?:(?:nohup: [^\n]{1,200})?\n){0,3}(?P<again>[Uu]sage: [^\n]{1,1000}\n)?",
+    re.MULTILINE,
+)
+"""The last line of a program whose arguments its parser refused, and the first one of a program that was refused again."""
 _NEAR = 1 << 12
 _BLANK = re.compile(rb"\s*")
 
@@ -51,10 +56,23 @@ def begins_in(pieces: Sequence[Piece]) -> list[int]:
         for line in _AGAIN.finditer(text)
     ]
     last = pieces[-1][0] if pieces else 0
-    return [
+    refused = [position + begin for position, text in pieces for begin in _refused_again(text)]
+    return refused + [
         position + line.start()
         for position, text, line in begins
         if position < last or not _is_blank(text, text.find(b"\n", line.end()))
+    ]
+
+
+def _refused_again(text: bytes) -> list[int]:
+    """Where a program that refused its arguments begins again with its usage. Ranks of one attempt have all the same to refuse."""
+    if b"sage: " not in text or b"rror: " not in text:
+        return []
+    ends = list(_REFUSED.finditer(text))
+    if len({one["why"] for one in ends}) < 2:
+        return []
+    return [
+        one.start("again") for one in ends if one["again"] and (not one["program"] or one["program"] in one["again"])
     ]
 
 

@@ -21,8 +21,17 @@ _WORDS = {
     "kill-on-invalid-dep": "yes no",
     "wait-all-nodes": "0 1",
 }
+_ALONE_OR = {
+    "exclusive": "user mcs topo",
+    "no-kill": "off",
+}
+"""Options that stand alone, or with one of these words."""
+_LIMITS = frozenset("ALL NONE AS CORE CPU DATA FSIZE MEMLOCK NOFILE NPROC RSS STACK".split())
+"""What --propagate takes, in capitals."""
 _COUNTS = (
     "core-spec",
+    "mincpus",
+    "thread-spec",
     "threads-per-core",
     "cores-per-socket",
     "sockets-per-node",
@@ -30,6 +39,13 @@ _COUNTS = (
     "ntasks-per-socket",
 )
 _COUNT = late_pattern(r"[0-9]{1,9}")
+_AMOUNT = late_pattern(r"[0-9]{1,12}(?:[KMGT]B?)?", re.IGNORECASE)
+_FORMS = {
+    "tmp": (_AMOUNT, "a whole number, of MB or with one of K, M, G and T behind it, as in 64G"),
+    "switches": (late_pattern(r"[0-9]{1,9}(?:@.{1,40})?"), "a whole number, and behind it the longest time to wait for that, as in 1@00:10:00"),
+    "get-user-env": (late_pattern(r"[0-9]{0,9}[SL]?", re.IGNORECASE), "get-user-env alone, seconds to wait, and S or L behind them, as in 10L"),
+}  # fmt: skip
+"""Options with a form of their own, and what to write."""
 _TIMES = ("begin", "deadline")
 _CLOCK = r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9])?(?:\ ?[AaPp][Mm])?"
 _DAY = r"(?:[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{6}|[0-9]{1,2}[./][0-9]{1,2}(?:[./][0-9]{2}(?:[0-9]{2})?)?)"
@@ -50,6 +66,12 @@ def valid_values(name: str, value: str) -> str | None:
         return _shown(_LISTS[name].upper())
     if name in _WORDS and not _are_among([value], _WORDS[name]):
         return _shown(_WORDS[name])
+    if name in _ALONE_OR and value and not _are_among([value], f"{_ALONE_OR[name]} {name}"):
+        return ", ".join((f"{name} alone", *(f"{name}={word}" for word in _ALONE_OR[name].split())))
+    if name == "propagate" and value and not set(value.split(",")) <= _LIMITS:
+        return ", ".join(("propagate alone", *sorted(_LIMITS)))
+    if name in _FORMS and not _FORMS[name][0].fullmatch(value):
+        return _FORMS[name][1]
     if name in _COUNTS and not _COUNT.fullmatch(value):
         return "a whole number"
     if name in _TIMES and not _TIME.fullmatch(value):

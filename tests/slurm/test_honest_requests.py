@@ -170,6 +170,13 @@ VALUES = {
     "profile": ("task,energy", "ALL", "steps"),
     "threads-per-core": ("1", "x"),
     "ntasks-per-core": ("1", "one"),
+    "exclusive": ("user", "mcs", "USER", "true", "yes", "1"),
+    "no-kill": ("off", "true"),
+    "propagate": ("STACK", "ALL", "NONE", "STACK,CORE", "stack", "FOO"),
+    "mincpus": ("2", "two"),
+    "tmp": ("0", "64G", "64g", "64GB", "1000", "64GiB", "1.5G", "all"),
+    "switches": ("1", "1@00:10:00", "one"),
+    "get-user-env": ("10", "10L", "yes"),
 }  # fmt: skip
 
 
