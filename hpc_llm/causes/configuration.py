@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes import requests
+from hpc_llm.causes import precisions, requests
 from hpc_llm.causes.cause import Cause, sign
 from hpc_llm.causes.data import BAD_TEXT
 from hpc_llm.causes.frames import reads_configuration
@@ -98,10 +98,11 @@ CONFIG_ERROR = Cause(
                 "loat16 is only supported on GPUs with compute capability",
                 "setup doesn't support bf16/",
             ),
-            r"ValueError: Type \w+ is not supported on your device|ValueError: [^\n]{0,80}(?:bf16|bfloat16|fp16)[^\n]{0,80}not supported[^\n]{0,40}|Your setup doesn't support bf16/(?!gpu\. You need to assign use_cpu)"
+            r"ValueError: Type \w+ is not supported on your device|ValueError: [^\n]{0,80}(?:bf16|bfloat16|fp16)[^\n]{0,80}not supported[^\n]{0,40}|Your setup doesn't support bf16/(?!gpu\.(?:$| You need to assign use_cpu))"
             r"|Error: [^\n]{0,80}does not support bfloat16|Bfloat16 is only supported on GPUs with compute capability",
             remedy="choose another precision than the one that is refused: --set precision=bf16, fp16 or fp32",
         ),
+        *precisions.OF_OLD_GPUS,
         sign(
             (
                 "error: unrecognized arguments",
@@ -285,7 +286,7 @@ CONFIG_ERROR = Cause(
         sign(
             "FlashAttention only supports Ampere GPUs or newer",
             r"Error: FlashAttention only supports Ampere GPUs or newer",
-            remedy="this GPU cannot run it: --set attention=sdpa",
+            remedy="flash-attn has no kernels for this GPU, which is older than Ampere: take torch's own attention, --set attention=sdpa; or a newer GPU",
         ),
     ),
 )

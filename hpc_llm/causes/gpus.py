@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpc_llm.causes import precisions
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.symbols import OF_MKL
 
@@ -51,7 +52,7 @@ GPU_MISSING = Cause(
             ),
         ),
         sign("No devices were found", r"^No devices were found$", confidence=0.8),
-        sign("setup doesn't support bf16/gpu. You need to assign use_cpu", confidence=0.85),
+        *precisions.WITHOUT_GPU,
         sign(
             "Torch not compiled with CUDA enabled",
             remedy=(

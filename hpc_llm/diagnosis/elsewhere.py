@@ -108,6 +108,11 @@ _TRANSLATED = (
     (re.compile(r"--sbatch ([a-z-]+)"), r"sbatch --\1"),
     (re.compile(r"--set env\.([A-Z][A-Z0-9_]*=)"), r"export \1"),
     (re.compile(r"and env\.([A-Z][A-Z0-9_]*=)"), r"and export \1"),
+    (
+        re.compile(r"--set attention=sdpa\b"),
+        'attn_implementation="sdpa" in from_pretrained or the settings of the program',
+    ),
+    (re.compile(r"--set precision=(\w+(?:, \w+)* or \w+)"), r"\1"),
     (re.compile(r"--set deepspeed\.([a-z0-9_.]+)=([\w.]+)"), r"\1: \2 in its DeepSpeed config"),
 )
 """Flags of ours that have a word of their own elsewhere."""
