@@ -733,6 +733,9 @@ Avg latency: 2.5 seconds
     rows = read(text).rows
     assert [r.tokens_per_second for r in rows] == [925.72, 14029.44, 1754.43, 22853.37, None]
     assert [r.elapsed_s for r in rows] == [329.83, 30.5, None, None, None]
+    assert [r.queries_per_second for r in rows[2:]] == [9.14, 89.27, None]
+    assert [r.generated_tokens_per_second for r in rows[2:]] == [None, 11426.69, None]
+    assert rows[3].prompt_tokens_per_second == pytest.approx(22853.37 - 11426.69)
     assert (rows[4].step_time_s_mean, rows[4].step_time_s_p50, rows[4].step_time_s_p90) == (2.5, 2.25, 2.75)
     assert {(r.format, r.task, r.outcome) for r in rows} == {("vllm", "infer", "COMPLETED")}
 
@@ -748,6 +751,7 @@ def test_vllm_older_serving(read):
         (2.0, 250.75, "COMPLETED"),
         (166.5, None, "COMPLETED"),
     ]
+    assert rows.rows[1].queries_per_second == 5.99
     assert rows.unparsed.count == 0
 
 

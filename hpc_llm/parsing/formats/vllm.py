@@ -11,7 +11,10 @@ from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rows import INFER
 from hpc_llm.parsing.rules import Kind, Rule, Value, leave_empty, rule
 
-_THROUGHPUT = r"Throughput: [\d.,]+ requests/s, <tokens_per_second> (?:total )?tokens/s"
+_THROUGHPUT = (
+    r"Throughput: <requests_per_second> requests/s, <tokens_per_second> (?:total )?tokens/s"
+    r"(?:, <output_tokens_per_second> output tokens/s)?"
+)
 _FEW = 0.01
 """So many failures for each answer change no rate by more than a machine does."""
 
@@ -108,8 +111,12 @@ FORMAT = LineFormat(
         rule(Kind.START, r"Throughput: [\d.,]+ requests/s, ", literal=" requests/s, "),
         rule(Kind.END, _THROUGHPUT, literal=" requests/s, "),
         rule(Kind.START, r"^Total time: [\d.]+ s\nThroughput: [\d.]+ requests/s$", literal=" requests/s"),
-        rule(Kind.END, r"^Total time: <elapsed_s> s\nThroughput: [\d.]+ requests/s$", literal=" requests/s"),
-        rule(Kind.RUN, r"^Throughput: [\d.]+ requests/s$", literal=" requests/s"),
+        rule(
+            Kind.END,
+            r"^Total time: <elapsed_s> s\nThroughput: <requests_per_second> requests/s$",
+            literal=" requests/s",
+        ),
+        rule(Kind.RUN, r"^Throughput: <requests_per_second> requests/s$", literal=" requests/s"),
         rule(Kind.START, r"Avg latency: [\d.]+ seconds", literal="Avg latency: "),
         rule(Kind.END, r"Avg latency: <step_time_s_mean> seconds", literal="Avg latency: "),
         rule(Kind.RUN, r"\b50% percentile latency: <step_time_s_p50> seconds", literal="% percentile latency: "),
