@@ -166,11 +166,11 @@ DRIVER_MISMATCH = Cause(
             remedy="the node's driver is older than this torch needs: take a node with a newer one, or a torch for this one",
         ),
         sign(
-            "Could not load library lib",
-            r"^Could not load library lib(?:cudnn|cublas|nccl|nvrtc)\S{1,60} Error: ",
+            ("Could not load library lib", "failed to open libnvrtc"),
+            r"^Could not load library lib(?:cudnn|cublas|nccl|nvrtc)\S{1,60} Error: |\bnvrtc: error: failed to open libnvrtc-builtins\.so",
             confidence=0.9,
             remedy="a part of that library is missing, or is of another release than the rest: install the package anew that torch asks for "
-            "(`python -m pip show torch` lists nvidia-cudnn-… and its like), and see that no LD_LIBRARY_PATH or module puts another one before it",
+            "(`python -m pip show torch` lists nvidia-cudnn-…, nvidia-cuda-nvrtc-… and their like), and see that no LD_LIBRARY_PATH or module puts another one before it",
         ),
         sign(
             "cannot open shared object file",

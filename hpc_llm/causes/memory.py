@@ -278,6 +278,13 @@ HOST_OOM = Cause(
             r"|\binvoked oom-killer|\boom-kill:constraint=|\boom_reaper: reaped process",
             confidence=0.97,
         ),
+        sign(
+            "unable to mmap ",
+            r"unable to mmap \d{1,18} bytes from file <(?!/torch_)[^\n>]{1,400}>: Cannot allocate memory",
+            confidence=0.96,
+            remedy="a file was mapped, which takes address space: `ulimit -v` in the job should say unlimited\n"
+            + _HOST_REMEDY,
+        ),
         _says(words.HOST_ALLOCATOR, where=is_possible),
         _says(words.HOST_CPP),
         sign("memory allocation of ", r"^memory allocation of (?P<asked>\d+) bytes failed"),

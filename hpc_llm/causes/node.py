@@ -6,7 +6,7 @@ import functools
 import re
 from bisect import bisect_left
 
-from hpc_llm.causes import aborts
+from hpc_llm.causes import aborts, caches
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.crashes import says_where
 from hpc_llm.causes.exits import exit_code, exit_texts
@@ -344,6 +344,7 @@ FILE_SYSTEM = Cause(
             ("Input/output error", "Remote I/O error"),
             r"\[Errno 5\] Input/output error: ['\"]/|\[Errno 121\] Remote I/O error",
         ),
+        *caches.SIGNS,
     ),
 )
 

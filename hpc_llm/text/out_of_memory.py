@@ -56,7 +56,7 @@ DEVICE_RUNTIME = Words(r"\b(?:cuda|hip) runtime error \(2\) ?: out of memory", (
 
 HOST_ALLOCATOR = Words(
     r"DefaultCPUAllocator: (?:can't allocate|not enough) memory(?::[^\n]{0,40}allocate (?P<asked>\d+) bytes)?"
-    r"|\[Errno 12\] Cannot allocate memory|[Ff]ork: Cannot allocate memory|mmap[^\n]{0,60}Cannot allocate memory",
+    r"|\[Errno 12\] Cannot allocate memory|[Ff]ork: Cannot allocate memory|mmap[^\n]{0,400}Cannot allocate memory",
     ("an't allocate memory", "annot allocate memory", "not enough memory: you tried"),
 )
 HOST_CPP = Words(r"\bstd::bad_alloc\b", ("bad_alloc",))
