@@ -238,7 +238,7 @@ def test_another_gpu_inherits_nothing_of_the_old_one(own_folder: Path) -> None:
     (own_folder / "clusters").mkdir()
     profile = own_folder / "clusters" / "mine.yaml"
     profile.write_text("extends: runpod\ngpu: {model: Tesla T4}\n")
-    with pytest.raises(ProfileError, match="arch is missing"):
+    with pytest.raises(ProfileError, match="arch, memory_gib and capabilities are missing"):
         load_cluster("mine")
     profile.write_text(
         "extends: runpod\ngpu: {model: Tesla T4, arch: sm_75, memory_gib: 15.0, capabilities: "

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from hpc_llm.errors import ProfileError, counted, did_you_mean, unknown_name
 from hpc_llm.outside import without_pydantics_plugins
-from hpc_llm.site.profiles import SUFFIXES, extended_file, search_path
+from hpc_llm.site.profiles import OF_A_CARD, SUFFIXES, extended_file, is_another_card, merged, search_path, without_card
 from hpc_llm.text.yaml_text import read_yaml
 
 _KIND = re.compile(r"str|int|float|bool|(?:list|dict|literal)\[[^\n]{1,400}\]")
@@ -211,7 +211,18 @@ def _kinds(node: dict[str, Any], defs: dict[str, Any]) -> Iterator[dict[str, Any
 
 
 def _layers(path: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """A profile that was read already, and each that it extends, as they are written."""
+    """A profile that was read already, and each that it extends, as they are written but for what another model of GPU takes back."""
+    kept, below = list[tuple[Path, dict[str, Any]]](), dict[str, Any]()
+    for file, values in reversed(_written(path)):
+        if is_another_card(below, values):
+            below, kept = without_card(below), [(one, without_card(said)) for one, said in kept]
+        below = merged(below, values)
+        kept.insert(0, (file, values))
+    return kept
+
+
+def _written(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """A profile and each that it extends, as they are written."""
     kind = next((kind for kind in SUFFIXES if path.parent in search_path(kind)), None)
     found, here = list[tuple[Path, dict[str, Any]]](), path if kind is not None else None
     while kind is not None and here is not None:
@@ -224,9 +235,11 @@ def _layers(path: Path) -> list[tuple[Path, dict[str, Any]]]:
 def _inherited(item: Any, path: Path | str) -> str:
     """From which file it comes what an error is about, where the file that is at fault extends that one."""
     layers = _layers(path) if isinstance(path, Path) else []
+    loc = _bare(item["loc"])
+    if layers and loc == ("name",) and "name" not in layers[0][1]:
+        return f" (It is the name of the file: rename {layers[0][0].name}.)"
     if len(layers) < 2:
         return ""
-    loc = _bare(item["loc"])
     places = [loc]
     if isinstance(item["input"], dict):  # a rule over several fields, which it names
         places = [(*loc, *words.split(".")) for words in dict.fromkeys(_FIELDS.findall(str(item["msg"])))]
@@ -235,11 +248,23 @@ def _inherited(item: Any, path: Path | str) -> str:
         first = next((file for file, values in layers if _says(values, place)), None)
         if first is not None and first != path and place[-1] not in ("name", "title"):
             of.setdefault(first, []).append(".".join(map(str, place)))
-    told = (
+    told = [
         f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} inherited from {file}"
         for file, names in of.items()
-    )
+    ]
+    if loc == ("gpu",) and (file := _card_taken_back(layers, path, str(item["msg"]))):
+        told.insert(0, f"Another gpu.model takes back what {file} says of its own card alone")
     return "".join(f" ({one}.)" for one in told)
+
+
+def _card_taken_back(layers: list[tuple[Path, dict[str, Any]]], path: Path | str, message: str) -> Path | None:
+    """The extended file whose card's facts are the missing ones that a message names: they are there, and true of another card."""
+    assert isinstance(path, Path)
+    for (file, written), (_, kept) in zip(_written(path)[1:], layers[1:], strict=True):
+        lost = [name for name in OF_A_CARD if _says(written, ("gpu", name)) and not _says(kept, ("gpu", name))]
+        if any(re.search(rf"\b{name}\b", message) for name in lost):
+            return file
+    return None
 
 
 def _says(values: Any, place: tuple[Any, ...]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _FORMS = {"nvidia": (r"sm_\d{2,3}[a-z]?", "sm_80"), "amd": (r"gfx[0-9a-f]{3,5}", "gfx90a")}
 """How an architecture is written, and an example."""
@@ -40,7 +40,7 @@ def check_generation(vendor: str, model: str | None, arch: str | None, capabilit
     form, example = _FORMS[vendor]
     if not re.fullmatch(form, arch):
         raise ValueError(f"arch is '{arch}', and those of vendor '{vendor}' are written as {example}")
-    named = {_OF_NAME[word] for word in re.findall(r"[A-Z0-9]+", (model or "").upper()) if word in _OF_NAME}
+    named = _archs_of(model)
     if len(named) == 1 and (meant := named.pop()) != arch.rstrip("abcf" if vendor == "nvidia" else ""):
         raise ValueError(
             f"arch is {arch}, and a {model} has {meant}. Write arch: {meant}, or the name of the other GPU"
@@ -53,3 +53,29 @@ def check_generation(vendor: str, model: str | None, arch: str | None, capabilit
                 f"capabilities: {', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} true, which GPUs have from "
                 f"sm_{max(_SINCE[name] for name in lacking)} on, and arch is {arch}. Write false"
             )
+
+
+def missing_facts(vendor: str, model: str | None, names: Sequence[str]) -> str:
+    """What is said of a GPU's facts that a profile lacks: all at once, each with what is to be written."""
+    told = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    wanted = ", ".join(f"{name}: {_written(name, vendor, model)}" for name in names)
+    are, them = ("is", "it") if len(names) == 1 else ("are", "them")
+    return f"{told} {are} missing, a GPU of vendor '{vendor}' has {them}. Write {wanted}"
+
+
+def _written(name: str, vendor: str, model: str | None) -> str:
+    """What stands in a profile for a fact of a GPU: an example, or how it is found out."""
+    tool = "nvidia-smi" if vendor == "nvidia" else "rocm-smi"
+    meant = _archs_of(model)
+    return {
+        "model": f"the name that {tool} shows",
+        "arch": meant.pop() if len(meant) == 1 else f"as in {_FORMS[vendor][1]}",
+        "memory_gib": f"GiB of one GPU as {tool} shows them",
+        "capabilities": "{bf16: …, flash_attention_2: …, int8: …, nf4: …}, each true or false",
+        "per_node": "GPUs of a node",
+    }[name]
+
+
+def _archs_of(model: str | None) -> set[str]:
+    """The architectures that the words of a GPU's name stand for."""
+    return {_OF_NAME[word] for word in re.findall(r"[A-Z0-9]+", (model or "").upper()) if word in _OF_NAME}

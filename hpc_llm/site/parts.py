@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from hpc_llm.errors import ProfileError, RequestError
 from hpc_llm.site.account_pattern import check_pattern
-from hpc_llm.site.generations import check_generation
+from hpc_llm.site.generations import check_generation, missing_facts
 from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.launchers import known as launchers
 from hpc_llm.site.sbatch_options import changes_size
@@ -138,9 +138,10 @@ class Gpu(Strict):
     @model_validator(mode="after")
     def _complete(self) -> "Gpu":
         if self.vendor in ("nvidia", "amd"):
-            for name in ("model", "arch", "memory_gib", "capabilities", "per_node"):
-                if getattr(self, name) is None or name not in self.model_fields_set:
-                    raise ValueError(f"{name} is missing, a GPU of vendor '{self.vendor}' has it")
+            needed = ("model", "arch", "memory_gib", "capabilities", "per_node")
+            lacking = [name for name in needed if getattr(self, name) is None or name not in self.model_fields_set]
+            if lacking:
+                raise ValueError(missing_facts(self.vendor, self.model, lacking))
             if not self.per_node:
                 raise ValueError(
                     f"per_node is 0, and with vendor '{self.vendor}' a node has at least one GPU. For nodes without GPUs write vendor: none"

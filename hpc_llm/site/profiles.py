@@ -8,6 +8,7 @@ stranger's checkout, so whoever reads a file from there is told (`foreign.py`).
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ PACKAGE = Path(__file__).parents[1]
 NO_HOME = Path(os.devnull)
 """In which nothing lies and nobody can put anything."""
 SUFFIXES = {"clusters": ".yaml", "configs": ".yaml"}
+_OTHER_ENDINGS = (".yml",)
+"""Of YAML, by which a file is not found."""
+_NAMES = {"clusters": re.compile(r"[a-z0-9][a-z0-9_-]{0,60}"), "configs": re.compile(r"[a-z0-9][a-z0-9+_-]{0,60}")}
+"""What a file of each kind may be called: its name is that of the profile."""
 NOUNS = {"clusters": "cluster", "configs": "method"}
 
 
@@ -75,16 +80,27 @@ def find_file(kind: str, name: str) -> Path:
         if os.sep not in name and os.path.lexists(path):  # what is listed is found; reading it says what is wrong
             return path
     refuse_path(kind, name)
-    next_step = f"Add {kind}/{name}{SUFFIXES[kind]} to make it one." if name.isidentifier() else ""
-    raise ProfileError(unknown_name(NOUNS[kind], name, list_files(kind), next_step=next_step))
+    raise ProfileError(unknown_name(NOUNS[kind], name, list_files(kind), next_step=_how_to_add(kind, name)))
+
+
+def _how_to_add(kind: str, name: str) -> str:
+    """Which file would make the name a known one; "" where no file of that kind can be called so."""
+    small = name.lower()
+    if _NAMES[kind].fullmatch(small) is None or small in list_files(kind):
+        return ""
+    why = "" if small == name else ", as a name has no capitals"
+    return f"Add {kind}/{small}{SUFFIXES[kind]} to make it one{why}."
 
 
 def refuse_path(kind: str, name: str) -> None:
-    """Raise a ProfileError where a file is named by its path: what is looked for is its name in the folders that are searched."""
+    """Raise a ProfileError where a file is named by its path, or one of that name lies where none is looked for or ends otherwise:
+    what is looked for is a name in the folders that are searched."""
     suffix, path = SUFFIXES[kind], from_home(name)
-    if os.sep not in name and not name.endswith(suffix):
+    ending = next((one for one in (suffix, *_OTHER_ENDINGS) if name.endswith(one)), "")
+    _refuse_misplaced(kind, name.removesuffix(ending))
+    if os.sep not in name and not ending:
         return
-    noun, bare = NOUNS[kind], path.name.removesuffix(suffix)
+    noun, bare = NOUNS[kind], path.name.removesuffix(ending)
     found = next((one for folder in search_path(kind) if (one := folder / f"{bare}{suffix}").is_file()), None)
     if found is not None and (not path.exists() or path.resolve() == found.resolve()):
         raise ProfileError(f"there is no {noun} '{name}': a {noun} is named without folder and ending, here {bare}.")
@@ -95,7 +111,26 @@ def refuse_path(kind: str, name: str) -> None:
         )
 
 
-_OF_A_CARD = ("arch", "memory_gib", "capabilities", "peak_tflops")
+def _refuse_misplaced(kind: str, name: str) -> None:
+    """Raise a ProfileError where a file of that name has the other ending of YAML, or lies beside the folder that is searched."""
+    suffix, noun = SUFFIXES[kind], NOUNS[kind]
+    if os.sep in name or not name or any((folder / f"{name}{suffix}").is_file() for folder in search_path(kind)):
+        return
+    for path in (folder / f"{name}{ending}" for folder in search_path(kind) for ending in _OTHER_ENDINGS):
+        if path.is_file():
+            raise ProfileError(
+                f"there is no {noun} '{name}': {path} is there, and the file of a {noun} ends in {suffix}. Rename it to {name}{suffix}."
+            )
+    for path in (Path(f"{name}{ending}") for ending in (suffix, *_OTHER_ENDINGS)):
+        if path.is_file():
+            raise ProfileError(
+                f"there is no {noun} '{name}': {path} of the working directory is not looked at. If it is one, put it into ./{kind}/ "
+                f"or {user_config() / kind}/ as {name}{suffix}."
+            )
+
+
+OF_A_CARD = ("arch", "memory_gib", "capabilities", "peak_tflops")
+"""Fields of a GPU that are true of its model alone."""
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -155,19 +190,27 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
     found = extended_file(kind, str(parent), chain)
     if found is not None:
         base = _extended(kind, _read(kind, found), found, (*chain, found))
-        return merged(_without_its_card(base, data), {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
+        kept = without_card(base) if is_another_card(base, data) else base
+        return merged(kept, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
     if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
         raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")
     raise ProfileError(f"{path}: extends: " + unknown_name(NOUNS[kind], str(parent), _others(kind, chain)))
 
 
-def _without_its_card(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` without what is true of its GPU alone, where `over` names another model: nothing of the old one's speed, memory or
-    formats is said of the new one."""
+def is_another_card(base: dict[str, Any], over: dict[str, Any]) -> bool:
+    """Whether `over` names another model of GPU: nothing of the old one's speed, memory or formats is said of the new one."""
     old, new = base.get("gpu"), over.get("gpu")
-    if not (isinstance(old, dict) and isinstance(new, dict)) or new.get("model", old.get("model")) == old.get("model"):
-        return base
-    return {**base, "gpu": {key: value for key, value in old.items() if key not in _OF_A_CARD}}
+    return isinstance(old, dict) and isinstance(new, dict) and new.get("model", old.get("model")) != old.get("model")
+
+
+def without_card(base: dict[str, Any]) -> dict[str, Any]:
+    """`base` without what is true of its GPU alone."""
+    gpu = base.get("gpu")
+    return (
+        {**base, "gpu": {key: value for key, value in gpu.items() if key not in OF_A_CARD}}
+        if isinstance(gpu, dict)
+        else base
+    )
 
 
 def extended_file(kind: str, parent: str, chain: tuple[Path, ...]) -> Path | None:
