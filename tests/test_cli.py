@@ -69,8 +69,8 @@ def saved(name: str, text: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["render"], "hpc-llm: no cluster is given. Use --cluster NAME; `hpc-llm clusters` lists them.\n"),
-        (["render", "--cluster", "local"], "hpc-llm: no method is given. Use --method NAME; `hpc-llm methods` lists them.\n"),
+        (["render"], "hpc-llm: no cluster is given. Use --cluster NAME (in Python cluster=); `hpc-llm clusters` lists them.\n"),
+        (["render", "--cluster", "local"], "hpc-llm: no method is given. Use --method NAME (in Python method=); `hpc-llm methods` lists them.\n"),
         (
             ["render", "--cluster", "locl", "--method", "z3"],
             "hpc-llm: there is no cluster 'locl': did you mean 'local'? Valid: colab, delta, local, mi210, mi300x, p4d, rtx5090, runpod, taiwania2. "
@@ -490,7 +490,7 @@ def test_scripts_go_to_stdout_and_notices_to_stderr(cli: Any) -> None:
 def test_an_output_file_holds_the_same_bytes(cli: Any) -> None:
     out = cli("render", *LOCAL).out
     done = cli("render", *LOCAL, "-o", "job.sh")
-    assert done == (0, "", "hpc-llm: written to job.sh\n")
+    assert done == (0, "", "hpc-llm: written to job.sh, to look at: hpc-llm submit with the same options sends it\n")
     assert Path("job.sh").read_text() == out
     assert cli("render", *LOCAL, "--json", "-o", "job.json").out == ""
     assert json.loads(Path("job.json").read_text())["script"] == out

@@ -111,18 +111,18 @@ def report(
     refuse_address("output", os.fspath(output))
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
-        raise RequestError(f"-o {folder} is a file: give a folder, which is made if it is not there.")
+        raise RequestError(f"{folder} is a file: give a folder, which is made if it is not there.")
     refuse_link_by_default(folder, OUTPUT)
     if folder.is_symlink() and folder.exists() and not is_trusted_link(folder):
-        raise RequestError(f"-o {folder} is a link of somebody to what is not theirs: give another folder.")
+        raise RequestError(f"{folder} is a link of somebody to what is not theirs: give another folder.")
     names = paths_of_logs(paths, logs)
     for name in names:
         if folder.is_dir() and Path(name).resolve().is_relative_to(folder.resolve()):
-            raise RequestError(f"-o {folder} holds what is to be read, {name}: give another folder for the report.")
+            raise RequestError(f"{folder} holds what is to be read, {name}: give another folder for the report.")
     then = _baseline(baseline, logs) if baseline is not None else None
     if then is not None and then[0].resolve().parent == folder.resolve():
         raise RequestError(
-            f"-o {folder} holds the baseline, {then[0]}, which the report would replace: give another folder for the report."
+            f"{folder} holds the baseline, {then[0]}, which the report would replace: give another folder for the report."
         )
     runs = collect(names, without=folder, assumed=assumptions(list(assume)))
     if not any(run.is_known for run in runs):

@@ -79,14 +79,14 @@ def _check_kind(place: str, parameter: inspect.Parameter, value: Any) -> None:
         return
     needed = _needed(annotation, value)
     if needed is not None:
-        raise RequestError(f"{place} is {_shown(value)}: {needed} is needed.")
+        raise RequestError(f"{place} is {shown(value)}: {needed} is needed.")
 
 
 def _needed(annotation: str, value: Any) -> str | None:
     """What is needed in place of the value; None where it will do."""
     kind = annotation.removesuffix(" | None")
     if "os.PathLike" in kind and "Named" not in kind and "Sequence" not in kind:
-        return None if _is_path(value) else "the path of a file or folder, as text or a Path,"
+        return None if is_path(value) else "the path of a file or folder, as text or a Path,"
     if kind == "str":
         return None if isinstance(value, str) else "text"
     if kind == "bool":
@@ -99,10 +99,11 @@ def _needed(annotation: str, value: Any) -> str | None:
     return None if not kind.startswith("Callable") or callable(value) else "a function"
 
 
-def _is_path(value: Any) -> bool:
+def is_path(value: Any) -> bool:
+    """Whether the value is the path of a file or folder, and not one in bytes."""
     return isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """The value where it says something, and is no secret's whole text; else its type."""
     return repr(value)[:80] if isinstance(value, (str, int, float)) else f"of type {type(value).__name__}"

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Union
 
 from hpc_llm.api.batches import Places, batches
+from hpc_llm.api.door import is_path, shown
 from hpc_llm.api.find import logs_folder
 from hpc_llm.api.fit import check_fit
 from hpc_llm.api.handle import Run, submitted
 from hpc_llm.api.preparing import ready
 from hpc_llm.api.request import Request, read_request
 from hpc_llm.api.sending import check_sites, send
+from hpc_llm.errors import RequestError
+from hpc_llm.text.pasted import refuse_file
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -89,7 +92,13 @@ def _asked(
     run_id: str | None,
 ) -> tuple[Request, Places]:
     """What is asked for, and where."""
-    places = Places(logs=logs_folder(logs), templates=None if templates is None else Path(templates), run_id=run_id)
+    if templates is not None and not is_path(templates):
+        raise RequestError(f"templates is {shown(templates)}: the path of a folder, as text or a Path, is needed.")
+    if run_id is not None and not isinstance(run_id, str):
+        raise RequestError(f"run_id is {shown(run_id)}: text is needed.")
+    folder = logs_folder(logs)
+    refuse_file("logs", folder)
+    places = Places(logs=folder, templates=None if templates is None else Path(templates), run_id=run_id)
     beside = {"logs": logs, "templates": templates, "run_id": run_id}
     return read_request(experiment, options, beside=beside, spelled=""), places
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from hpc_llm.api.door import is_path, shown
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.records.run import RunPaths, is_run, iter_runs
 from hpc_llm.text.homes import from_home
-from hpc_llm.text.pasted import default_logs, refuse_address
+from hpc_llm.text.pasted import default_logs, refuse_address, refuse_file
 
 if TYPE_CHECKING:
     from hpc_llm.api.handle import Named
@@ -21,17 +22,24 @@ if TYPE_CHECKING:
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
 _FEW = 12
 """So many runs are listed whole where one is not found."""
+_SHOWN = 5
+"""So many runs are listed of those that one name may mean."""
 _DATE = 8
 """Digits with which the run ids of a day begin."""
 
 
 def logs_folder(logs: str | os.PathLike[str] | None) -> Path:
     """The folder in which runs live: as given, else `HPC_LLM_LOGS`, else `logs` of the working directory."""
+    if logs is not None and not is_path(logs):
+        raise RequestError(f"logs is {shown(logs)}: the path of a folder, as text or a Path, is needed.")
     if logs is not None and not os.fspath(logs):
         raise RequestError("logs is empty: a variable may not be set. Leave it out, or name a folder.")
     if logs is not None:
         refuse_address("logs", os.fspath(logs))
-    return from_home(logs) if logs else default_logs()
+    folder = from_home(logs) if logs else default_logs()
+    if logs:  # what only reads paths asks here too, and another folder called logs is no fault of theirs
+        refuse_file("logs", folder)
+    return folder
 
 
 def refuse_empty(text: str) -> None:
@@ -59,9 +67,7 @@ def find_run(text: str, logs: Path) -> RunPaths:
         return matches[0]
     runs = list(iter_runs(logs.absolute()))
     if matches:
-        raise RequestError(
-            f"'{text}' is the start of {len(matches)} runs: {', '.join(r.run_id for r in matches[:5])}. Write more of it."
-        )
+        raise RequestError(_several(text, matches))
     if any(iter_runs(Path(text))) and Path(text).absolute() != logs.absolute():
         raise RequestError(_no_run(Path(text)))
     if not runs:
@@ -69,12 +75,34 @@ def find_run(text: str, logs: Path) -> RunPaths:
         raise RequestError(
             f"there is no run '{text}' in {logs}: it holds no runs{f', {below}' if below else '. Those of another folder: --logs DIR, in Python logs=DIR'}."
         )
-    listing = "`hpc-llm status` lists them."
+    if _is_job_id(text):  # digits of one are in every run's name by chance
+        of_job = f"there is no run of job {text} in {logs}"
+        raise RequestError(f"{of_job}. {_runs_there(runs)}")
     if len(runs) > _FEW:
         near = difflib.get_close_matches(text, [run.run_id for run in runs], n=1)
         hint = f": did you mean '{near[0]}'?" if near else "."
-        raise RequestError(f"there is no run '{text}' in {logs}{hint} {len(runs)} runs are there, {listing}")
+        raise RequestError(f"there is no run '{text}' in {logs}{hint} {_runs_there(runs)}")
     raise RequestError(unknown_name("run", text, [run.run_id for run in runs], where=str(logs)))
+
+
+def _is_job_id(text: str) -> bool:
+    """Whether a name is the id of a job: it may be a date from eight digits on."""
+    return _JOB_ID.fullmatch(text) is not None and len(text.partition("_")[0]) < _DATE
+
+
+def _runs_there(runs: Sequence[RunPaths]) -> str:
+    if len(runs) > _FEW:
+        return f"{len(runs)} runs are there, `hpc-llm status` lists them."
+    return f"Valid: {', '.join(run.run_id for run in runs)}."
+
+
+def _several(text: str, matches: Sequence[RunPaths]) -> str:
+    """That one name is said of several runs: more of a start says which is meant, and of a job nothing but the run's own id."""
+    more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
+    named = f"{', '.join(run.run_id for run in matches[:_SHOWN])}{more}"
+    if all(run.run_id.startswith(text) for run in matches):
+        return f"'{text}' is the start of {len(matches)} runs: {named}. Write more of it."
+    return f"{text} is the job of {len(matches)} runs: {named}. Name one of them."
 
 
 def _no_run(path: Path) -> str:

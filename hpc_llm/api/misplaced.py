@@ -1,4 +1,4 @@
-"""A cluster's profile or a method that is given where an experiment file is wanted."""
+"""A cluster's profile, a method or a script that is given where an experiment file is wanted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from hpc_llm.api.values import names_in
 from hpc_llm.errors import RequestError
 
 _OF_PROFILES = ("schema", "extends")
@@ -42,3 +43,39 @@ def _way(option: str, path: Path) -> str:
     return (
         f"as {kind}/{name}{SUFFIXES[kind]} of the working directory it is found by its name, --{option} {quote(name)}."
     )
+
+
+def refuse_script(path: Path) -> None:
+    """Raise RequestError where the file is a script, which YAML's reader would only call wrong at some line of it."""
+    from hpc_llm.records.files import open_regular
+
+    try:
+        file = open_regular(path)
+    except OSError:  # it is not there, which its reader says
+        file = None
+    if file is None:
+        return
+    with file:
+        if file.read(2) != b"#!":
+            return
+    raise RequestError(
+        f"{path} is a script, and no experiment file: hpc-llm makes the script itself, of a YAML file or of options such as "
+        "--cluster and --method, and submits it under the id of its run."
+    )
+
+
+def refuse_second_word(word: str, options: Mapping[str, Any], spelled: str) -> None:
+    """Refuse what is no file and the name of a method or a cluster: alone it lacks its option, and a list of them is one word."""
+    from hpc_llm.planning.method import load_method
+    from hpc_llm.site.cluster import cluster_names
+
+    what = "cluster" if word in cluster_names() else "method"
+    try:
+        if what == "method":
+            load_method(word)
+    except RequestError:
+        return
+    names = [*names_in(options.get(what)), word]
+    said = f"--{what} {','.join(names)}" if spelled else f"{what}={names if len(names) > 1 else word!r}"
+    why = f": several {what}s are one word, as in {said}" if len(names) > 1 and spelled else f". Write {said}"
+    raise RequestError(f"{word} is the name of a {what}, and no experiment file{why}.")

@@ -105,7 +105,7 @@ def read_request(
         {named: experiment if isinstance(experiment, (str, os.PathLike)) else None, **options, **beside}, spelled
     )
     _refuse_blank(experiment, options, spelled)
-    file = _of_experiment(experiment)
+    file = _of_experiment(experiment, options, spelled)
     flags = _flags(options, spelled)
     if experiment is None and "resume" in flags.layer and "method" not in flags.layer:
         file = _asked_before(flags.layer, beside.get("logs"), spelled)
@@ -220,8 +220,10 @@ class _Read:
     max_parallel: Any = None
 
 
-def _of_experiment(experiment: str | os.PathLike[str] | Mapping[str, Any] | None) -> _Read:
-    """The experiment's values, where each comes from, and its runs."""
+def _of_experiment(
+    experiment: str | os.PathLike[str] | Mapping[str, Any] | None, options: Mapping[str, Any], spelled: str
+) -> _Read:
+    """The experiment's values, where each comes from, and its runs. The options say what a word was meant for that is no file."""
     if experiment is None:
         return _Read()
     if isinstance(experiment, Mapping):
@@ -231,18 +233,24 @@ def _of_experiment(experiment: str | os.PathLike[str] | Mapping[str, Any] | None
         raise RequestError(f"the experiment is {what}: give the path of a YAML file, or a mapping with the same keys.")
     path = Path(experiment)
     if not path.exists():
+        from hpc_llm.api.misplaced import refuse_second_word
+
         refuse_address("", os.fspath(experiment))
-        _refuse_second_word(os.fspath(experiment))
+        refuse_second_word(os.fspath(experiment), options, spelled)
     return _read_file(path)
 
 
 def _read_file(path: Path) -> _Read:
     """The same of a file, which may be a stranger's: nothing of it may load code or lead elsewhere."""
-    from hpc_llm.api.misplaced import refuse_profile
+    from hpc_llm.api.misplaced import refuse_profile, refuse_script
     from hpc_llm.text.secrecy import refuse_secrets
     from hpc_llm.text.yaml_text import read_yaml
 
-    content = read_yaml(path)
+    try:
+        content = read_yaml(path)
+    except RequestError:
+        refuse_script(path)
+        raise
     refuse_secrets(content, str(path))
     refuse_profile(content, path)
     return _read_content(content, str(path), path.name, _refuse_foreign)
@@ -304,22 +312,6 @@ def _refuse_blank(experiment: Any, options: Mapping[str, Any], spelled: str) -> 
         raise RequestError(
             f"--set {pair} {os.fspath(experiment)}: a setting is one word, PATH=VALUE. Write --set {pair}={os.fspath(experiment)}."
         )
-
-
-def _refuse_second_word(word: str) -> None:
-    """Refuse what is no file and the name of a method or a cluster: a list of them is one word."""
-    from hpc_llm.planning.method import load_method
-    from hpc_llm.site.cluster import cluster_names
-
-    what = "cluster" if word in cluster_names() else "method"
-    try:
-        if what == "method":
-            load_method(word)
-    except RequestError:
-        return
-    raise RequestError(
-        f"{word} is the name of a {what}, and no experiment file: several {what}s are one word, as in --{what} A,{word}."
-    )
 
 
 def _given_mapping(experiment: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
@@ -16,6 +17,9 @@ INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
 NUMBERS = {f.name for f in fields(Experiment) if f.type == "float | None"}
 NAMES = tuple(f.name for f in fields(Experiment))
 """The options of an experiment."""
+
+_BETWEEN = re.compile(r"[\s;]+")
+"""What stands between names that are meant as several, in place of a comma; no name has it in itself."""
 
 NO_METHOD = "ddp"
 """Stands in the plan of a task that knows no method."""
@@ -39,7 +43,12 @@ def swept(values: Mapping[str, Any], key: str) -> list[str]:
         return [NO_METHOD]
     names = names_in(values.get(key))
     if not names:
-        raise RequestError(f"no {key} is given. Use --{key} NAME; `hpc-llm {key}s` lists them.")
+        raise RequestError(f"no {key} is given. Use --{key} NAME (in Python {key}=); `hpc-llm {key}s` lists them.")
+    for name in names:
+        parts = _BETWEEN.split(name)
+        is_list = len(parts) > 1 and all(part and part == part.strip("+") for part in parts)
+        if is_list and os.sep not in name:
+            raise RequestError(f"{key} '{name}': several names are separated by commas, as in {','.join(parts)}.")
     return names
 
 

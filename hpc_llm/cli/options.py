@@ -11,14 +11,13 @@ import typer
 from hpc_llm.cli import output
 from hpc_llm.errors import RequestError
 from hpc_llm.immutable import dataclass
-from hpc_llm.text.pasted import refuse_address
+from hpc_llm.text.pasted import refuse_address, refuse_file
 
 
 def _folder(path: Path) -> Path:
     """Refuse a file where the folder of the runs is wanted: what looks into it would name a place inside."""
     refuse_address("--logs", str(path))
-    if path.exists() and not path.is_dir():
-        raise RequestError(f"--logs {path}: it is a file, the folder that holds the runs is needed.")
+    refuse_file("--logs", path)
     output.name_logs(path)
     return path
 

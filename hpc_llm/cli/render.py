@@ -91,7 +91,8 @@ def render(
     else:
         texts = [script.text for batch in found for script in batch.distinct_scripts]
         text = "\n".join([*texts, *(_carried(batch.support) for batch in found[:1] if full)])
-    _write(text, output)
+    is_script = not (as_json or explain or full or diff is not None)
+    _write(text, output, ", to look at: hpc-llm submit with the same options sends it" if is_script else "")
 
 
 def _planned(request: Request, places: Places, run: str | None, is_list: bool) -> list[Batch]:
@@ -107,13 +108,13 @@ def _planned(request: Request, places: Places, run: str | None, is_list: bool) -
         raise
 
 
-def _write(text: str, output: Path | None) -> None:
+def _write(text: str, output: Path | None, what_for: str) -> None:
     if output is None:
         write_exactly(text)
     else:
         with replacing_output(output) as file:
             file.write(text)
-        note(f"written to {output}")
+        note(f"written to {output}{what_for}")
 
 
 def _of_run(found: list[Batch], name: str | None) -> list[Batch]:

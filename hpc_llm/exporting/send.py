@@ -59,7 +59,7 @@ def _check(tracker: Tracker, target: Target) -> None:
             f"at most {_LONGEST_PROJECT}."
         )
     if target.folder.exists() and not target.folder.is_dir():
-        raise RequestError(f"-o {target.folder}: it is a file, a folder is needed.")
+        raise RequestError(f"{target.folder}: it is a file, a folder is needed.")
 
 
 def _is_name(text: str) -> bool:

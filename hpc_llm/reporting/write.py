@@ -84,7 +84,7 @@ def _refuse_strangers(folder: Path, names: Sequence[str]) -> None:
     taken = next((name for name in names if os.path.lexists(folder / name)), None)
     if taken is not None and not _is_report(folder / PAGE):
         raise RequestError(
-            f"-o {folder} holds {taken}, and no report that was written there: give another folder, or move it away."
+            f"{folder} holds {taken}, and no report that was written there: give another folder, or move it away."
         )
 
 

@@ -55,6 +55,18 @@ def refuse_address(said: str, text: str) -> None:
     raise RequestError(f"{place}: that is an address of the web, and a path is needed. {way}.")
 
 
+def refuse_file(said: str, folder: Path) -> None:
+    """Raise RequestError where the folder of the runs is a file, or would lie in one; `said` is what named it, as `--logs`."""
+    if folder.is_dir():
+        return
+    way = (folder, *folder.parents)
+    file = next((one for one in way if os.path.lexists(one)), None)
+    if file is None or os.path.isdir(file):
+        return
+    where = "it is a file" if file == folder else f"{file} is a file"
+    raise RequestError(f"{said} {folder}: {where}, the folder that holds the runs is needed.")
+
+
 def default_logs() -> Path:
     """The folder in which a command looks for runs that is told none."""
     return from_home(os.environ.get("HPC_LLM_LOGS") or "logs")

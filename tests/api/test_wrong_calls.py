@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import hpc_llm
+from hpc_llm.api.request import BESIDE, NAMES
 from hpc_llm.errors import RequestError
 
 VALUES = [None, 3, 3.5, True, "nope", "", [], ["x"], [3], [None], {}, {"a": 1}, object(), b"x"]
@@ -48,6 +49,13 @@ def test_every_argument_of_every_function_takes_nothing_of_a_wrong_kind_in_silen
         assert f"{name} needs {' and '.join(needed)}" in str(answer(FUNCTIONS[name]))
 
 
+@pytest.mark.parametrize("option", [*NAMES, *BESIDE, "logs", "templates", "run_id"])
+def test_every_option_of_a_plan_takes_nothing_of_a_wrong_kind_in_silence(option: str) -> None:
+    asked = {"cluster": "local", "method": "z3", "model": "tiny"}
+    for value in VALUES:
+        answer(hpc_llm.plan, **asked | {option: value})
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -65,6 +73,10 @@ def test_every_argument_of_every_function_takes_nothing_of_a_wrong_kind_in_silen
         (lambda: hpc_llm.plan(method="z3", steps=[1]), "the request: steps is [1], a whole number is needed."),
         (lambda: hpc_llm.submit(method="z3", wait=True), "this function has no option 'wait': wait(submit(...)) follows the runs to their end."),
         (lambda: hpc_llm.submit(method="z3", test_only=True), "this function has no option 'test_only': render(...) checks everything and submits nothing."),
+        (lambda: hpc_llm.plan(method="z3", logs=5), "logs is 5: the path of a folder, as text or a Path, is needed."),
+        (lambda: hpc_llm.plan(method="z3", templates=[]), "templates is of type list: the path of a folder, as text or a Path, is needed."),
+        (lambda: hpc_llm.plan(method="z3", run_id=5), "run_id is 5: text is needed."),
+        (lambda: hpc_llm.report(".", output=__file__), f"{__file__} is a file: give a folder, which is made if it is not there."),
         (lambda: hpc_llm.status("a", runs="b"), "status got runs twice, once without its name. Keep one of them."),
     ],
 )  # fmt: skip

@@ -165,7 +165,7 @@ def test_a_copy_of_a_run_is_the_same_run(folder: Folder, tmp_path: Path) -> None
         (("--to", "wandb", "--project", "a/b"), "--project 'a/b' is no name of a project"),
         (("--to", "mlflow", "--uri", "ftp://x"), "--uri ftp://x: MLflow knows no ftp. Valid: a folder, or http, "),
         (("--to", "mlflow", "--uri", ""), "--uri is empty: a variable of the shell may not be set."),
-        (("--to", "tensorboard", "-o", "logs/run-1/exit.json"), "-o logs/run-1/exit.json: it is a file, a folder is needed."),
+        (("--to", "tensorboard", "-o", "logs/run-1/exit.json"), "logs/run-1/exit.json: it is a file, a folder is needed."),
     ],
 )  # fmt: skip
 def test_a_target_that_cannot_be_meant_is_refused(

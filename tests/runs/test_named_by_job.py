@@ -1,0 +1,55 @@
+"""A run that is named by its job: a job of several runs names none of them, and a number is no part of a run's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run_folders import Folder
+
+from hpc_llm.api.find import find_run, find_runs
+from hpc_llm.errors import RequestError
+
+RUNS = (
+    "20261126-134616-local-z2o-tiny-09qy",
+    "20261126-134616-local-z3-tiny-hmun",
+    "20261126-130000-local-z3-tiny-12ab",
+)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    for name, job_id in zip(RUNS, ("27982", "27982", "11_0"), strict=True):
+        Folder(tmp_path / name, job_id)
+    return tmp_path
+
+
+def refused(text: str, logs: Path) -> str:
+    with pytest.raises(RequestError) as caught:
+        find_run(text, logs)
+    return str(caught.value)
+
+
+def test_the_job_of_several_runs_is_told_as_that(logs: Path) -> None:
+    assert refused("27982", logs) == f"27982 is the job of 2 runs: {RUNS[0]}, {RUNS[1]}. Name one of them."
+    assert [run.run_id for run in find_runs(["27982"], logs)] == list(RUNS[:2])
+    for number in range(6):
+        Folder(logs / f"more-{number}", "27982")
+    assert refused("27982", logs).endswith(" and 3 more. Name one of them.")
+
+
+def test_the_start_of_several_ids_asks_for_more_of_it(logs: Path) -> None:
+    assert refused("20261126", logs).startswith("'20261126' is the start of 3 runs: ")
+    assert refused("20261126-134616", logs).endswith("Write more of it.")
+    assert find_run("20261126-134616-local-z2", logs).run_id == RUNS[0]
+
+
+@pytest.mark.parametrize("text", ["12", "2026", "11_1"])
+def test_a_number_is_no_part_of_a_runs_name(text: str, logs: Path) -> None:
+    said = refused(text, logs)
+    assert said.startswith(f"there is no run of job {text} in {logs}. Valid: ") and "did you mean" not in said
+    assert find_run("11_0", logs).run_id == RUNS[2]
+
+
+def test_a_name_that_is_nearly_one_is_offered(logs: Path) -> None:
+    assert f"did you mean '{RUNS[1]}'?" in refused("20261126-134616-local-z3-tiny-hmum", logs)

@@ -1,0 +1,91 @@
+"""What a command advises can be done as it stands, and what is wrong with the words of a request is told as a wrong request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_llm.api.experiments import prepare
+from hpc_llm.cli import run
+from hpc_llm.errors import RequestError
+
+ONE = ["--cluster", "local", "--method", "z3", "--model", "tiny"]
+
+
+def said(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 2) -> str:
+    assert run(arguments) == code
+    return capsys.readouterr().err
+
+
+# --- the folder of the runs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["submit", *ONE], ["render", *ONE], ["status"], ["logs", "x"]])
+@pytest.mark.parametrize(
+    ("logs", "why"),
+    [("afile", "it is a file"), ("afile/x", "afile is a file"), ("afile/x/y", "afile is a file")],
+)
+def test_a_folder_of_runs_inside_a_file_is_a_wrong_request(
+    command: list[str], logs: str, why: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("afile").write_text("x")
+    assert f"--logs {logs}: {why}, the folder that holds the runs is needed." in said(
+        [*command, "--logs", logs], capsys
+    )
+
+
+def test_a_folder_of_runs_that_is_still_to_be_made_is_none(own_folder: Path) -> None:
+    assert run(["render", *ONE, "--logs", "new/one", "-o", "job.sh"]) == 0
+
+
+# --- methods and clusters -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "way"),
+    [
+        (["z3"], "z3 is the name of a method, and no experiment file. Write --method z3."),
+        (["z3", "--cluster", "local"], "Write --method z3."),
+        (["local"], "local is the name of a cluster, and no experiment file. Write --cluster local."),
+        (["--method", "z2o,", "z3"], "several methods are one word, as in --method z2o,z3."),
+        (["--method", "z2o,z1", "z3"], "several methods are one word, as in --method z2o,z1,z3."),
+        (["--cluster", "delta", "local"], "several clusters are one word, as in --cluster delta,local."),
+        (["--cluster", "local", "--method", "z2o z3"], "method 'z2o z3': several names are separated by commas, as in z2o,z3."),
+        (["--cluster", "local", "--method", "z2o;z3"], "separated by commas, as in z2o,z3."),
+        (["--cluster", "delta local", "--method", "z3"], "separated by commas, as in delta,local."),
+    ],
+)  # fmt: skip
+def test_several_names_are_written_as_the_request_has_them(
+    arguments: list[str], way: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(["render", *arguments], capsys).strip().endswith(way)
+
+
+def test_a_letter_with_blanks_around_it_is_no_list(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "separated by commas" not in said(["render", "--cluster", "local", "--method", "z3 + o"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "way"), [({}, "Write method='z3'."), ({"method": "z2o"}, r"Write method=\['z2o', 'z3'\]\.")]
+)
+def test_python_is_told_its_own_words(options: dict[str, str], way: str, own_folder: Path) -> None:
+    with pytest.raises(RequestError, match=way):
+        prepare("z3", **options)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=r"\(in Python cluster=\)"):
+        prepare(method="z3")
+
+
+# --- a script -------------------------------------------------------------------------------------------------------
+
+
+def test_a_script_that_was_written_is_to_look_at(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = "to look at: hpc-llm submit with the same options sends it"
+    assert told in said(["render", *ONE, "-o", "job.sh"], capsys, 0)
+    assert told not in said(["render", *ONE, "-o", "job.json", "--json"], capsys, 0)
+    for arguments in (["render", "job.sh"], ["submit", "job.sh"]):
+        assert "job.sh is a script, and no experiment file: hpc-llm makes the script itself" in said(arguments, capsys)
+    Path("job.sh").write_text("#!/bin/bash\n# nothing else\n")
+    assert "job.sh is a script" in said(["render", "job.sh"], capsys)
+    Path("x.yaml").write_text("a: b: c\n")
+    assert "not valid YAML" in said(["render", "x.yaml"], capsys)
