@@ -29,7 +29,7 @@ def cancel(runs: Named | Iterable[Named], *, logs: str | os.PathLike[str] | None
     Raises:
         RequestError: a name that nothing has, or several jobs have; nothing was done.
     """
-    from hpc_llm.runs import cancel, cancel_job, cancel_orphan
+    from hpc_llm.runs import cancel, cancel_jobs, cancel_orphan
 
     given, folder = names_of(runs), logs_folder(logs)
     known = [one.paths for one in given if isinstance(one, Run)]
@@ -37,7 +37,7 @@ def cancel(runs: Named | Iterable[Named], *, logs: str | os.PathLike[str] | None
     found, job_ids, gone = _find(texts, folder)
     all_runs = list(dict.fromkeys([*known, *found]))
     done = cancel(all_runs) if all_runs else []
-    done += [cancel_job(job_id) for job_id in job_ids]
+    done += [one for job_id in job_ids for one in cancel_jobs(job_id)]
     return done + [one for name in gone if (one := cancel_orphan(name, folder)) is not None]
 
 

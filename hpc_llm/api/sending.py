@@ -154,7 +154,7 @@ def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> N
     import os
 
     from hpc_llm.schedulers.paths import missing_paths
-    from hpc_llm.schedulers.scheduler import find
+    from hpc_llm.schedulers.scheduler import Objection, find
 
     plan, name = batch.planned[0].plan, batch.cluster.name
     scheduler = find(plan.job.scheduler)
@@ -178,7 +178,12 @@ def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> N
     for objection in [*scheduler.objections(plan, cluster), *([] if dry_run else absent)]:
         if not force:
             here = f"the machine of cluster {name}" if scheduler.is_this_machine else f"a login node of {name}"
-            raise PlanError(f"{objection}. Is this {here}? --force submits all the same.")
+            way = (
+                objection.remedy
+                if isinstance(objection, Objection)
+                else f"Is this {here}? --force submits all the same."
+            )
+            raise PlanError(f"{objection}. {way}")
         notice(f"--force, although {objection}")
 
 

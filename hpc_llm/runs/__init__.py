@@ -1,6 +1,6 @@
 """What became of the runs: their folders, then one question to the scheduler for all of them."""
 
-from hpc_llm.runs.cancellation import Cancellation, cancel, cancel_job, cancel_orphan
+from hpc_llm.runs.cancellation import Cancellation, cancel, cancel_job, cancel_jobs, cancel_orphan
 from hpc_llm.runs.reconciliation import Deed, Reconciled, cut_off, homeless, make_way, reconcile
 from hpc_llm.runs.sending import send
 from hpc_llm.runs.statuses import RunStatus, status
@@ -13,6 +13,7 @@ __all__ = [
     "RunStatus",
     "cancel",
     "cancel_job",
+    "cancel_jobs",
     "cancel_orphan",
     "cut_off",
     "homeless",

@@ -138,6 +138,22 @@ def _with_job(identity: Identity | None, answers: Answers) -> Identity | None:
     return identity if identity is None or job_id is None else identity.with_job(job_id)
 
 
+def cancel_jobs(job_id: str) -> list[Cancellation]:
+    """Cancel the job of that id of which there is no run, or all members of the array that has it. Raises as `cancel_job` does."""
+    askable = [each for each in with_jobs() if each.is_job_id(job_id)]
+    strays = [(member, each, record) for each in askable for member, record in each.members(job_id).items()]
+    if not strays:
+        return [cancel_job(job_id)]
+    orphans = [one for one in local_orphans() if one.job_id == job_id]
+    alive = {each: record for _, each, record in strays if record.is_live}
+    _refuse_to_choose(job_id, orphans, list(alive.items()))
+    if orphans:
+        return [_cancel_orphan(one) for one in orphans]
+    for stray in strays:
+        _refuse_a_strangers(*stray)
+    return [_end_stray(*stray) for stray in strays]
+
+
 def cancel_job(job_id: str) -> Cancellation:
     """Cancel a job of ours whose run folder is gone: of a scheduler, or of this machine's local queue.
 
@@ -163,22 +179,33 @@ def cancel_job(job_id: str) -> Cancellation:
 
 def _cancel_stray(job_id: str, scheduler: Scheduler, record: JobRecord) -> Cancellation:
     """Cancel a job of which there is no run, if it says itself that it is ours."""
-    uuid = uuid_in_comment(record.comment)
-    if uuid is None or record.user_id != os.getuid():
+    _refuse_a_strangers(job_id, scheduler, record)
+    return _end_stray(job_id, scheduler, record)
+
+
+def _refuse_a_strangers(job_id: str, scheduler: Scheduler, record: JobRecord) -> None:
+    """Raise RequestError unless the job says itself that it is of this user and of a run."""
+    if uuid_in_comment(record.comment) is None or record.user_id != os.getuid():
         ways = [(scheduler.way_to_look(job_id), "shows it"), (scheduler.way_to_end(job_id), "ends it")]
         said = ", ".join(f"`{command}` {deed}" for command, deed in ways if command)
         raise RequestError(
             f"job {job_id} ({record.job_name or 'without a name'}) is not proven to be one of your runs: nothing was "
             f"done.{f' {said}.' if said else ''}"
         )
+
+
+def _end_stray(job_id: str, scheduler: Scheduler, record: JobRecord) -> Cancellation:
+    """Cancel a job of which there is no run, and that was proven to be ours."""
     if not record.is_live:
         return Cancellation("", True, record.state, job_id)
     complaint = scheduler.end([job_id], record.job_name)
-    problem = _failed(scheduler, complaint) if complaint else _goes_on(scheduler, job_id, uuid)
+    problem = (
+        _failed(scheduler, complaint) if complaint else _goes_on(scheduler, job_id, uuid_in_comment(record.comment))
+    )
     return Cancellation("", False, None, job_id, problem)
 
 
-def _goes_on(scheduler: Scheduler, job_id: str, uuid: str) -> str | None:
+def _goes_on(scheduler: Scheduler, job_id: str, uuid: str | None) -> str | None:
     """Why a job may go on that the scheduler was told to end; None where it does not."""
     state, complaint = "", ""
     for pause in _LOOKS_S:

@@ -28,6 +28,8 @@ _FOR_EVER = (
      _SUBMIT_AGAIN + "with other --nodes, or on another --partition (`hpc-llm clusters NAME` lists the limits)"),
     (r"PartitionTimeLimit", "it asks for more time than its partition allows",
      _SUBMIT_AGAIN + "with a shorter --time, or on another --partition"),
+    (r"PartitionConfig", "its partition does not take it as it is: too much of a node is asked for, or its account, group or QOS may not use the partition",
+     _SUBMIT_AGAIN + "with less of a node (a smaller --gpus-per-node, --sbatch cpus-per-task=… or mem=…), or on another --partition"),
     (r"BadConstraints", "no node has all that it asks for",
      _SUBMIT_AGAIN + "without that --sbatch constraint=…, or with fewer GPUs, cores or less memory on a node"),
     (r"MaxMemPerLimit|QOSMaxMem\w{0,60}PerNode\w{0,60}|AssocMaxMemPerNode\w{0,60}", "it asks for more memory on a node than is allowed",

@@ -31,6 +31,17 @@ class UnclearAnswer(SubmissionError):
     """The scheduler was asked, and whether it has the job is open."""
 
 
+class Objection(str):
+    """Why a job is not to be handed over; `remedy` is what to do instead, in whole sentences, where the request itself is at fault."""
+
+    remedy: str
+
+    def __new__(cls, sentence: str, remedy: str) -> Objection:
+        made = super().__new__(cls, sentence)
+        made.remedy = remedy
+        return made
+
+
 class Scheduler(SchedulerFacts):
     """A scheduler. `submit`, `ask` and `end` are what each needs; the rest has defaults that claim nothing."""
 
@@ -98,6 +109,10 @@ class Scheduler(SchedulerFacts):
     def find_job(self, job_id: str) -> tuple[JobRecord | None, str]:
         """The job of that id, whosever it is, with owner and comment; and the complaint where there is no answer."""
         return None, ""
+
+    def members(self, job_id: str) -> Mapping[str, JobRecord]:
+        """The members of the array of that id, whosever it is, by their own ids; none where that is no array, or nothing is answered."""
+        return {}
 
     def jobs_under(self, logs: Path) -> tuple[list[Printing], str | None]:
         """Live jobs of this user that hold a UUID of ours and print into `logs`; and why there was no answer."""

@@ -28,3 +28,11 @@ def test_what_was_asked_for_is_said_in_the_words_in_which_it_was() -> None:
     found = explain_wait(JobRecord(state="PENDING", reason="JobArrayTaskLimit"), "7_3", 0.0)
     assert found.sentence == "JobArrayTaskLimit: as many of its array run at once as --max-parallel allows"
     assert found.remedy == "wait for it: `hpc-llm status --watch`"
+
+
+@pytest.mark.parametrize(
+    "reason", ["PartitionConfig", "PartitionConfig(more)", "PartitionNodeLimit", "PartitionTimeLimit"]
+)
+def test_what_its_partition_does_not_take_says_what_to_change(reason: str) -> None:
+    found = explain_wait(JobRecord(state="PENDING", reason=reason), "7", 0.0)
+    assert "waiting does not help: cancel it and submit it again" in found.sentence and "--partition" in found.remedy

@@ -122,6 +122,20 @@ def test_what_this_slurm_does_not_have_is_refused(node: LoginNode, site: Scratch
     assert (done.returncode, "3 nodes are asked for, partition gtest has 2." in done.stderr) == (2, True)
     done = node.ask(*ASKED, "--cluster=wide", "--time=01:00:00")
     assert (done.returncode, "01:00:00 is asked for, partition gtest allows 00:30:00." in done.stderr) == (2, True)
+    less = (
+        "Ask for less with --time, or name another --partition; or submit from a login node of wide, if this is none."
+    )
+    assert less in done.stderr and "--force submits all the same" in done.stderr
+    node.add_cluster("scratch", **site.profile("taiwania2"), partitions=[], qos=[])
+    for wrong, way in (
+        ("--partition=Gtest", "Did you mean 'gtest'? Name it, or another, with --partition."),
+        ("--partition=qqqqq", "Name one of these with --partition."),
+        ("--nodes=3", "Ask for fewer with --nodes, or name another --partition."),
+        ("--time=01:00:00", "Ask for less with --time, or name another --partition."),
+    ):
+        done = node.ask(*ASKED, "--cluster=scratch", wrong)
+        assert done.returncode == 2 and done.stderr.endswith(f"{way}\n"), done.stderr
+        assert "login node" not in done.stderr and "--force" not in done.stderr
     done = node.ask(*ASKED, "--cluster=wide", "--time=01:00:00", "--sbatch=qos=long", "--dry-run")
     assert done.returncode == 0, done.stderr
 

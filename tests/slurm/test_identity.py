@@ -26,6 +26,7 @@ from hpc_llm.runs import (
     Deed,
     cancel,
     cancel_job,
+    cancel_jobs,
     cancellation,
     cut_off,
     homeless,
@@ -691,6 +692,26 @@ def test_a_job_whose_run_is_gone_is_cancelled_by_its_id(logs: Path, slurm: Scrat
     assert cancel_job(job).was_over
     with pytest.raises(RequestError, match="nor a job of that id"):
         cancel_job("999999")
+
+
+def test_the_id_of_an_array_of_other_folders_names_its_members(logs: Path, slurm: ScratchSlurm, tmp_path: Path) -> None:
+    runs = send_runs(logs, [(f"r{k}", {}) for k in range(3)], HELD_ARRAY, "a")
+    array = job_id(runs[0]).partition("_")[0]
+    slurm.run("scancel", f"{array}_2")
+    other = str(tmp_path / "other")
+    Path(other).mkdir()
+    assert command(["cancel", array, "--logs", other]) == 0
+    assert not {state_of(slurm, f"{array}_{k}") for k in range(3)} & {"PENDING", "RUNNING"}
+    assert command(["cancel", array, "--logs", other]) == 0  # all of it was over
+
+
+def test_an_array_that_nothing_proves_to_be_ours_is_left_alone(logs: Path, slurm: ScratchSlurm) -> None:
+    told = slurm.run("sbatch", "--parsable", "--hold", "--array=0-1", "--wrap=true", "-p", "gtest", "-o", "/dev/null")
+    array = told.strip()
+    with pytest.raises(RequestError, match=rf"job {array}_[01] \(wrap\) is not proven to be one of your runs: nothing"):
+        cancel_jobs(array)
+    assert [state_of(slurm, f"{array}_{k}") for k in range(2)] == ["PENDING"] * 2
+    slurm.run("scancel", array)
 
 
 @pytest.mark.parametrize("by", ["run", "job id"])

@@ -123,6 +123,11 @@ class Slurm(Scheduler):
 
         return find_job(job_id)
 
+    def members(self, job_id: str) -> Mapping[str, JobRecord]:
+        from hpc_llm.schedulers.slurm.questions import members
+
+        return members(job_id)
+
     def jobs_under(self, logs: Path) -> tuple[list[Printing], str | None]:
         from hpc_llm.schedulers.slurm.questions import jobs_under
 

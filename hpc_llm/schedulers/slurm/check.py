@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hpc_llm.errors import RequestError
+from hpc_llm.errors import RequestError, did_you_mean
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.schedulers.scheduler import Objection
 from hpc_llm.schedulers.slurm.clients import call, is_answering
 from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.slurm_time import format_time, parse_limit
@@ -76,28 +77,44 @@ def objections(
     # sbatch takes a list of partitions, of which the job starts on one.
     wanted = plan.job.partition.split(",")
     missing = [one for one in wanted if one not in partitions]
+    where = "" if name is not None and name in (cluster.name, *cluster.slurm_clusters) else _or_elsewhere(cluster)
     if missing:
-        yield f"{here} and has no partition {missing[0]}, it has {_listed(partitions)}"
+        near = did_you_mean(missing[0], partitions)
+        remedy = (
+            f"{near[2:3].upper()}{near[3:]} Name it, or another, with --partition"
+            if near
+            else "Name one of these with --partition"
+        )
+        yield Objection(f"{here} and has no partition {missing[0]}, it has {_listed(partitions)}", f"{remedy}{where}.")
         return
     has_qos = "qos" in {**cluster.extra_options, **plan.job.sbatch}
-    yield from _too_large(plan, [(one, partitions[one]) for one in wanted], has_qos)
+    for sentence, less in _too_large(plan, [(one, partitions[one]) for one in wanted], has_qos):
+        yield Objection(sentence, f"Ask for {less}, or name another --partition{where}.")
 
 
-def _too_large(plan: Plan, wanted: list[tuple[str, LivePartition]], has_qos: bool) -> Iterator[str]:
+def _or_elsewhere(cluster: Cluster) -> str:
+    """What else may be wrong, where it is not known whether this Slurm is that of the profile."""
+    return f"; or submit from a login node of {cluster.name}, if this is none. --force submits all the same"
+
+
+def _too_large(plan: Plan, wanted: list[tuple[str, LivePartition]], has_qos: bool) -> Iterator[tuple[str, str]]:
+    """What is asked for and allowed on none of the partitions, and what to ask for instead."""
     names = " and ".join(name for name, _ in wanted)
     totals = [one.total_nodes for _, one in wanted]
     most = max((total for total in totals if total is not None), default=None)
     if most is not None and None not in totals and plan.parallel.nodes > most:
-        yield f"{plan.parallel.nodes} nodes are asked for, partition {names} has {most}"
+        yield f"{plan.parallel.nodes} nodes are asked for, partition {names} has {most}", "fewer with --nodes"
     if has_qos:  # which may lift the limits of a partition
         return
     limits = [one.max_nodes for _, one in wanted]
     if all(limit is not None and plan.parallel.nodes > limit for limit in limits):
-        yield f"{plan.parallel.nodes} nodes are asked for, partition {names} allows {max(n for n in limits if n is not None)}"
+        allowed = max(n for n in limits if n is not None)
+        yield f"{plan.parallel.nodes} nodes are asked for, partition {names} allows {allowed}", "fewer with --nodes"
     times = [one.max_time_s for _, one in wanted]
     if plan.job.time_s is not None and all(time is not None and plan.job.time_s > time for time in times):
         longest = format_time(max(time for time in times if time is not None))
-        yield f"{format_time(plan.job.time_s)} is asked for, partition {names} allows {longest}"
+        asked = format_time(plan.job.time_s)
+        yield f"{asked} is asked for, partition {names} allows {longest}", "less with --time"
 
 
 def _listed(names: Mapping[str, object] | list[str]) -> str:

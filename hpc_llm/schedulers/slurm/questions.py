@@ -154,6 +154,15 @@ def find_job(job_id: str) -> tuple[JobRecord | None, str]:
     return None, complaint
 
 
+def members(job_id: str) -> dict[str, JobRecord]:
+    """What the queue knows of the members of the array with that id, by their own ids: it lists none under that of the array."""
+    if "_" in job_id:
+        return {}
+    listed, _ = _squeue([f"--jobs={job_id}"])
+    found = {one: latest(records) for one, records in listed.jobs.items() if one.startswith(f"{job_id}_")}
+    return {one: record for one, record in found.items() if record is not None}
+
+
 def queued(identities: Collection[Identity]) -> tuple[dict[object, JobRecord], str]:
     """What the queue alone has of these runs, by `Identity.key`, and why it does not speak of what is not among them.
 
