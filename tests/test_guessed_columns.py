@@ -151,3 +151,37 @@ def test_a_table_whose_first_row_is_damaged_is_refused_when_planning(tmp_path: P
 def test_a_quote_that_is_closed_further_on_is_left_to_the_program(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('text\n"' + "é" * 2**20 + '"\n')
     check_first_rows(source_files([str(tmp_path / "a.csv")]), {})
+
+
+@pytest.mark.parametrize(
+    ("line", "holds"),
+    [
+        ('{"messages": "hi"}', "'messages' holds text"),
+        ('{"conversations": {"a": 1}}', "'conversations' holds a mapping"),
+        ('{"messages": []}', "'messages' holds an empty list"),
+        ('{"messages": ["hi"]}', "'messages' holds a list of something else"),
+        ('{"messages": null}', "'messages' holds nothing"),
+    ],
+)
+def test_a_chats_field_with_another_value_is_told_as_that(line: str, holds: str, tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    file.write_text(line + "\n")
+    found = source_files([str(file)])
+    needed = f"--data {file} line 1: the field {holds}, and a list of messages is needed, as in [{{"
+    with pytest.raises(DataRequestError) as caught:
+        check_first_rows(found, {})
+    assert str(caught.value).startswith(needed)
+    if "null" not in line:
+        with pytest.raises(DataRequestError) as caught:
+            check_first_rows(found, {"messages": line.split('"')[1]})
+        assert str(caught.value).startswith(needed)
+    file.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
+    check_first_rows(found, {})
+    check_first_rows(found, {"messages": "messages"})
+
+
+def test_a_chats_field_beside_a_text_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    file.write_text('{"messages": "hi", "text": "Ida sang."}\n')
+    with pytest.warns(Notice, match="nothing is learned of messages"):
+        check_first_rows(source_files([str(file)]), {})

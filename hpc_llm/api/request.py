@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.api.layers import Flags, RunRequest
 from hpc_llm.api.only import only
 from hpc_llm.api.plain import plain
-from hpc_llm.api.values import NAMES, swept, typed
+from hpc_llm.api.values import NAMES, answered, swept, typed
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
-from hpc_llm.planning.other_words import answered
 from hpc_llm.text.pasted import refuse_address
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
                 raise RequestError(
                     f"this function has no option {name!r}" + (f": {way}." if (way := _IN_PYTHON.get(name)) else ".")
                 )
-            said = answered("option", name, "--" if spelled else "", value=str(option))
+            said = answered(name, "--" if spelled else "", str(option))
             raise RequestError(said or unknown_name("option", name, (*NAMES, *BESIDE)))
         if name in NAMES and option is not None and option != []:
             layer[name] = option if spelled else typed("the request", name, option)
@@ -372,8 +371,10 @@ def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
                 f"{where}: {key} is said where it is submitted, as --{name.replace('_', '-')}, not in a file."
             )
         if name not in NAMES:
-            said = answered("option", str(key), "file", value=str(value))
-            raise RequestError(f"{where}: {said or unknown_name('option', str(key), (*_OF_FILES, *KEYS))}")
+            said = answered(str(key), "file", str(value))
+            raise RequestError(
+                f"{where}: {said or unknown_name('option', str(key), (*_OF_FILES, *KEYS, 'max_parallel'))}"
+            )
         if name in values:
             raise RequestError(f"{where}: {name} comes twice. Keep one of them.")
         values[name] = typed(where, name, value)
@@ -382,7 +383,7 @@ def _read_mapping(content: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def meant(option: str, command: str, value: str) -> str | None:
     """What is said of an option of that command which there is not, where other programs have it."""
-    return answered("option", option, "--", command, value)
+    return answered(option, "--", value, command)
 
 
 def way_of(letter: str) -> str | None:

@@ -11,10 +11,9 @@ from typing import Any
 
 from hpc_llm.api.amounts import is_one_of, rivals_of
 from hpc_llm.api.layers import SWEPT, Layer, axis_values, laid
-from hpc_llm.api.values import LISTS, NAMES, names_in, typed
+from hpc_llm.api.values import LISTS, NAMES, answered, names_in, typed
 from hpc_llm.errors import RequestError, did_you_mean, unknown_name
 from hpc_llm.immutable import dataclass
-from hpc_llm.planning.other_words import answered
 from hpc_llm.planning.reference import Reference, read_references
 from hpc_llm.planning.study import EXPECTABLE, LONGEST_NAME, Combination
 
@@ -139,8 +138,8 @@ class _Reader:
                 + (f" ({name})" if isinstance(name, str) and name.isprintable() else ""),
             )
 
-    def layer(self, content: Mapping[str, Any], where: str) -> Layer:
-        """Options as they may stand in a file, `set.PATH` among them."""
+    def layer(self, content: Mapping[str, Any], where: str, beside: Sequence[str] = (), is_axis: bool = False) -> Layer:
+        """Options as they may stand in a file, `set.PATH` among them; `beside` are the other keys that are valid there."""
         found: Layer = {}
         for key, value in content.items():
             name = str(key) if str(key).startswith("set.") else str(key).replace("-", "_")
@@ -149,8 +148,9 @@ class _Reader:
             elif name in NAMES:
                 option, given = name, typed(where, name, value)
             else:
-                said = answered("option", str(key), "file", value=str(value))
-                raise RequestError(f"{where}: {said or unknown_name('option', str(key), (*NAMES, 'set.PATH'))}")
+                said = answered(str(key), "axis" if is_axis else "file", str(value))
+                valid = (*NAMES, "set.PATH", *beside)
+                raise RequestError(f"{where}: {said or unknown_name('option', str(key), valid)}")
             if option in found and option not in LISTS:
                 raise RequestError(f"{where}: {option} comes twice. Keep one of them.")
             found[option] = [*found.get(option, []), *given] if option in LISTS else given
@@ -165,9 +165,11 @@ class _Reader:
         for pair in layer.get("set", ()):
             read_setting(pair)
 
-    def single(self, content: Mapping[str, Any], where: str) -> Layer:
+    def single(
+        self, content: Mapping[str, Any], where: str, beside: Sequence[str] = (), is_axis: bool = False
+    ) -> Layer:
         """The same, of one run: it names one cluster and one method."""
-        found = self.layer(content, where)
+        found = self.layer(content, where, beside, is_axis)
         for name in SWEPT:
             value = found.get(name)
             if isinstance(value, list) or (isinstance(value, str) and "," in value):
@@ -181,9 +183,8 @@ class _Reader:
             raise RequestError(f"{where} is a mapping of options to lists of values, e.g. method: [z2, z3].")
         found: dict[str, list[Any]] = {}
         for key, values in content.items():
-            if not isinstance(values, (list, tuple)) or not values:
-                raise RequestError(f"{where}: {key} needs a list of values.")
-            read = [axis_values(self.single({key: value}, f"{where}: {key}")) for value in values]
+            self._check_list(str(key), values, where)
+            read = [axis_values(self.single({key: value}, f"{where}: {key}", is_axis=True)) for value in values]
             axis = next(iter(read[0]), str(key))
             if any(list(one) != [axis] for one in read):
                 raise RequestError(
@@ -202,6 +203,19 @@ class _Reader:
             if twice is not None:
                 raise RequestError(f"{where}: {axis} holds {shown(twice)} twice. Repeats differ by their seed.")
         return found
+
+    def _check_list(self, key: str, values: Any, where: str) -> None:
+        """Raise RequestError unless an axis has values; a name that is none is told first, with the whole axis."""
+        if isinstance(values, (list, tuple)) and values:
+            return
+        if isinstance(values, Mapping) and key == "set":
+            paths = [pair.partition("=") for pair in typed(where, "set", values)]
+            axes = ", ".join(f"set.{path}: [{value}]" for path, _, value in paths)
+            raise RequestError(f"{where}: each setting is an axis of its own{f', as in {axes}' if axes else ''}.")
+        if not isinstance(values, (list, tuple, Mapping)) and values is not None:
+            self.single({key: values}, f"{where}: {key}", is_axis=True)
+            raise RequestError(f"{where}: {key} needs a list of values, as in {key}: [{values}].")
+        raise RequestError(f"{where}: {key} needs a list of values.")
 
     def combination(self, content: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], where: str) -> Combination:
         """An entry of exclude: it names axes and their values only."""
@@ -225,7 +239,7 @@ class _Reader:
         """A run of include or runs."""
         options = {key: value for key, value in content.items() if key not in (*_OF_A_RUN, "name")}
         about = self.about({key: content[key] for key in (*_OF_A_RUN, "name") if key in content}, where)
-        return Entry(layer=self.single(options, where), about=about, where=where)
+        return Entry(layer=self.single(options, where, _OF_A_RUN), about=about, where=where)
 
     def about(self, content: Mapping[str, Any], where: str) -> About:
         """What is said of a run beside its options."""

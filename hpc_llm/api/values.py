@@ -7,10 +7,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.experiment import Experiment
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.other_words import Spelling
 
 LISTS = ("data", "sbatch", "set")
 INTEGERS = {f.name for f in fields(Experiment) if f.type == "int | None"}
@@ -50,6 +53,15 @@ def swept(values: Mapping[str, Any], key: str) -> list[str]:
         if is_list and os.sep not in name:
             raise RequestError(f"{key} '{name}': several names are separated by commas, as in {','.join(parts)}.")
     return names
+
+
+def answered(name: str, spelling: Spelling, value: str, command: str = "") -> str | None:
+    """What is said of an option that there is not, where other programs have it, or where it is a field of the plan."""
+    from hpc_llm.planning import other_words
+    from hpc_llm.planning.settings import is_field
+
+    path = name.lstrip("-").replace("-", "_")
+    return other_words.answered("option", name, spelling, command, value, is_field(path))
 
 
 def typed(where: str, name: str, value: Any) -> Any:

@@ -113,6 +113,9 @@ def _around(prompt: str, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 def columns_of(place: str, row: Mapping[str, Any]) -> Guess:
     """The same. Raises RequestError where they say nothing, or leave open what belongs to a prompt."""
     guess = guessed_columns(row)
+    chat = next((name for name in _CHATS if name in row), None)
+    if guess is None and chat is not None:
+        check_messages(row[chat], chat, place)
     if guess is None:
         raise RequestError(
             f"{place} has the fields {', '.join(map(str, row)) or 'of nothing'}, and none of them says by its name what is to be "
@@ -121,6 +124,28 @@ def columns_of(place: str, row: Mapping[str, Any]) -> Guess:
         )
     guess.check(place, row)
     return guess
+
+
+_KINDS = {dict: "a mapping", list: "a list", bool: "true or false", int: "a number", float: "a number", str: "text"}
+"""Types of JSON in words."""
+
+
+def check_messages(value: Any, name: str, place: str) -> None:
+    """Raise DataRequestError where a chat's field holds no list of messages, whose first is looked at alone."""
+    first = value[0] if isinstance(value, list) and value else None
+    if isinstance(first, Mapping):
+        return
+    holds = (
+        "an empty list"
+        if value == []
+        else _KINDS.get(type(value), "nothing")
+        if first is None
+        else "a list of something else"
+    )
+    raise DataRequestError(
+        f"--data {place}: the field '{name}' holds {holds}, and a list of messages is needed, as in "
+        '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}].'
+    )
 
 
 def check_first_rows(files: Sequence[SourceFile], asked: Mapping[str, str]) -> None:
@@ -134,13 +159,22 @@ def check_first_rows(files: Sequence[SourceFile], asked: Mapping[str, str]) -> N
             continue
         place, row = found
         if not asked:
-            _tell_left_out(file, columns_of(place, row).left_out(row))
+            guess = columns_of(place, row)
+            _tell_left_out(file, guess.left_out(row))
+            _check_first_chat(guess.columns, place, row)
         for name, template in asked.items():
             for field in FIELD.findall(template) or [template]:
                 if field not in row:
                     raise RequestError(
                         f"--set columns.{name}={template}: " + unknown_name("field", field, map(str, row), where=place)
                     )
+        _check_first_chat(asked, place, row)
+
+
+def _check_first_chat(columns: Mapping[str, str], place: str, row: Mapping[str, Any]) -> None:
+    name = columns.get(MESSAGES)
+    if name is not None and row.get(name) is not None:  # a row without it is told, with its number, where all are read
+        check_messages(row[name], name, place)
 
 
 def _tell_left_out(file: SourceFile, names: Sequence[str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-Spelling = Literal["--", "file", ""]
-"""How an option is said: on a command line, in a file, or as a keyword of a function."""
+Spelling = Literal["--", "file", "axis", ""]
+"""How an option is said: on a command line, in a file, as an axis of a study's matrix, or as a keyword of a function."""
 
 OPTIONS: dict[str, tuple[str, str]] = {
     "gpus_per_node": ("2", "gpus gpu ngpu ngpus n_gpu n_gpus num_gpus gpu_count nproc nproc_per_node num_gpus_per_node devices num_devices gpus_per_task gpus_per_socket"),
@@ -115,15 +115,27 @@ def meant_by(word: str, spelling: Spelling, value: str = "") -> str | None:
     if name in _MEANT:
         option, example = _MEANT[name]
         typed, example = option.replace("_", "-"), "N" if example.isdecimal() else example
-        return {"--": f"--{typed} {example}", "file": f"{typed}: {example}", "": option}[spelling]
-    if name in _SET:
-        path, example = _SET[name]
         return {
-            "--": f"--set {path}={example}",
-            "file": f"set: {{{path}: {example}}}",
-            "": f"set=['{path}={example}']",
+            "--": f"--{typed} {example}",
+            "file": f"{typed}: {example}",
+            "axis": f"{typed}: [{example}]",
+            "": option,
         }[spelling]
-    return SENTENCES[name] if name in SENTENCES else _of_sbatch(name, spelling, value)
+    if name in _SET:
+        return _as_setting(*_SET[name], spelling)
+    if name in SENTENCES:
+        return SENTENCES[name]
+    return _of_sbatch(name, spelling, value)
+
+
+def _as_setting(path: str, example: str, spelling: Spelling) -> str:
+    """How a field of the plan is set to the value of an example."""
+    return {
+        "--": f"--set {path}={example}",
+        "file": f"set: {{{path}: {example}}}",
+        "axis": f"set.{path}: [{example}]",
+        "": f"set=['{path}={example}']",
+    }[spelling]
 
 
 def _of_sbatch(name: str, spelling: Spelling, value: str) -> str | None:
@@ -139,14 +151,11 @@ def _of_sbatch(name: str, spelling: Spelling, value: str) -> str | None:
         return _OWN
     if (way := way_of(option, value if option == name.replace("_", "-") else "")) is None:
         return None
-    if spelling == "--" or (spelling == "file" and not is_harmless(option, value)):
+    if spelling == "--" or (spelling and not is_harmless(option, value)):
         return way  # what leads elsewhere is no word for a file
     pair = way.removeprefix("--sbatch ")
-    return (
-        f"sbatch: {{{pair.replace('=', ': ') if '=' in pair else f'{pair}: true'}}}"
-        if spelling
-        else f"sbatch=['{pair}']"
-    )
+    said = f"{{{pair.replace('=', ': ') if '=' in pair else f'{pair}: true'}}}"
+    return {"file": f"sbatch: {said}", "axis": f"sbatch: [{said}]", "": f"sbatch=['{pair}']"}[spelling]
 
 
 def letter_of_sbatch(letter: str) -> str | None:
@@ -167,13 +176,19 @@ def letter_of_sbatch(letter: str) -> str | None:
     return way if way is not None and way.startswith("--") else None
 
 
-def answered(kind: str, name: str, spelling: Spelling, where: str = "", value: str = "") -> str | None:
-    """Sentence for an unknown name that means something elsewhere; None for another.
+def answered(
+    kind: str, name: str, spelling: Spelling, where: str = "", value: str = "", is_field: bool = False
+) -> str | None:
+    """Sentence for an unknown name that means something elsewhere, or a field of the plan, where it `is_field`; None for another.
 
     >>> answered("option", "--lr", "--", "render")
     "there is no option '--lr' in render: it is said as --set optimizer.lr=1e-4."
     """
-    if (way := meant_by(name, spelling, value)) is None:
+    word = name.lstrip("-").replace("-", "_")
+    way = meant_by(name, spelling, value)
+    if way is None and is_field:
+        way = _as_setting(word, value or "VALUE", spelling)
+    if way is None:
         return None
     place = f" in {where}" if where else ""
     is_sentence = way == _OWN or name.lstrip("-").replace("-", "_").lower() in SENTENCES

@@ -16,7 +16,7 @@ from hpc_llm.errors import ProfileError, RequestError, did_you_mean, unknown_nam
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
-from hpc_llm.planning.other_words import meant_by
+from hpc_llm.planning.other_words import SETTINGS, meant_by
 from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.planning.recompute import read_share
 from hpc_llm.planning.schedule import SCHEDULES
@@ -224,6 +224,19 @@ def _as_advice(way: str) -> str:
     if not way.startswith("--"):
         return way
     return f"use {way if way.startswith('--sbatch ') else way.split()[0]}"
+
+
+def is_field(path: str) -> bool:
+    """Whether that is the path of a field of the plan, all of which is known to be there.
+
+    >>> is_field("optimizer.lr"), is_field("most_tries"), is_field("optimizer.lrr"), is_field("colour")
+    (True, True, False, False)
+    """
+    try:
+        found = read_setting(f"{path}=x")
+    except RequestError:
+        return False
+    return not found.inside or found.field in ("deepspeed", *RAW) or path in {known for known, _, _ in SETTINGS}
 
 
 def is_text(path: str) -> bool:
