@@ -10,7 +10,7 @@ from test_planning import CPU
 
 import hpc_llm
 from hpc_llm.api.searching import bounds, least_of, with_first_size
-from hpc_llm.errors import HpcLlmError
+from hpc_llm.errors import HpcLlmError, PlanError
 from hpc_llm.planning.micro_batches import plan_of_try, starting_at
 from hpc_llm.planning.parts import Training, Tuning
 from hpc_llm.site.cluster import load_cluster
@@ -77,6 +77,9 @@ def test_lengths_end_where_the_model_does() -> None:
     [
         ({"over": "steps"}, "no axis 'steps'.*sequence-length"),
         ({"over": "sequence-length=a"}, "write the lengths in tokens"),
+        ({"over": "sequence-length="}, "nothing stands behind the =. Write the lengths in tokens"),
+        ({"over": "64,128"}, "as in --over sequence-length=64,128."),
+        ({"over": "64, 128"}, "as in --over sequence-length=64,128."),
         ({"over": "sequence-length=64,99999"}, "takes 2048 tokens at most"),
         ({"task": "pretrain", "over": "sequence-length"}, "searches for nothing"),
         ({"set": ["margin=1"]}, "part of the memory"),
@@ -109,3 +112,11 @@ def test_what_a_search_may_cost_is_a_line() -> None:
     assert "at most 7 short trainings" in bounds(plan) and "05:50:00" in bounds(plan) and "\n" not in bounds(plan)
     limited = planned("local", "ddp", task="tune", model="tiny", gpus_per_node=0, time="01:00:00").plan
     assert "the job's time of 01:00:00 ends it" in bounds(limited) and "00:10:00" in bounds(limited)
+
+
+@pytest.mark.parametrize("over", ["sequence-length=1", "sequence-length=1,2", "sequence-length=8,1"])
+def test_a_length_at_which_nothing_is_learned_is_refused(over: str) -> None:
+    with pytest.raises(
+        PlanError, match=r"over, sequence_length 1: .* Ask for 2 at least with --over sequence-length=2,…"
+    ):
+        hpc_llm.plan(cluster="local", method="ddp", model="tiny", task="tune", over=over)

@@ -294,9 +294,9 @@ CONFIG_ERROR = Cause(
 SEARCH_UNFINISHED = Cause(
     id="search_unfinished",
     title="the search ended before it knew",
-    meaning="The search for the micro batch used up its tries before the largest or the fastest one was known. Nothing failed: what it has "
+    meaning="The search for the micro batch used up its tries before the largest or the fastest one was known. What it has "
     "tried stays, and the sizes that ran are known to fit.",
-    remedy="go on with what it has tried: hpc-llm submit --resume RUN --set most_tries=N",
+    remedy="go on with what it has tried: `hpc-llm submit --resume RUN --set most_tries=N`",
     retry=False,
     precedence=20,
     outcome=Outcome.INVALID,

@@ -76,7 +76,8 @@ def diagnose_jobs(jobs: Iterable[Sequence[Path]]) -> Iterator[Diagnosis]:
 def explain_look(found: Look) -> Diagnosis:
     """Explain what the judge said of one run, and how it goes on where it has kept a checkpoint."""
     made = _with_way_on(found)
-    remedy = askable(made.remedy, found.records.identity, [one.text for one in made.evidence])
+    named = re.sub(r"(?<=--resume )RUN\b", lambda _: found.run.run_id, made.remedy)  # the cause's own words know no run
+    remedy = askable(named, found.records.identity, [one.text for one in made.evidence])
     return replace(made, remedy=for_runs_in(found.run.root.parent, remedy))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from hpc_llm.records import metrics
 
 AXES = ("sequence-length",)
 """What a search can be repeated over."""
+_LENGTHS_ALONE = re.compile(r"\s*[0-9]{1,9}(?:\s*,\s*[0-9]{1,9}){0,99}\s*")
 _LENGTHS = 4
 """Where nobody says which."""
 _OF_TRAINING = {
@@ -50,9 +52,9 @@ def settle_search(
     _check(workload, draft)
     lengths = _lengths(said, batch.sequence_length, longest_of(model, found))
     for length in lengths:
-        check_length(
-            model, found, length, "over, sequence_length", f"--over sequence-length=…,{longest_of(model, found)}"
-        )
+        least_or_most = "2,…" if length < 2 else f"…,{longest_of(model, found)}"
+        way = f"--over sequence-length={least_or_most}"
+        check_length(model, found, length, "over, sequence_length", way, is_trained=True)
     origin = said("over")[1] if lengths else "not set: one search, at sequence_length"
     kept, why = _kept(workload, batch, groups, said, draft)
     if lengths:
@@ -86,9 +88,16 @@ def _lengths(said: Said, own: int, longest: int | None) -> tuple[int, ...]:
     over, source = said("over")
     if over is None:
         return ()
-    axis, _, listed = str(over).partition("=")
+    axis, equals, listed = str(over).partition("=")
     if axis.strip().replace("_", "-") not in AXES:
-        raise RequestError(unknown_name("axis", axis.strip(), AXES, where=f"over ({source})"))
+        is_list = not equals and _LENGTHS_ALONE.fullmatch(axis)
+        way = f"Write the axis before its values, as in --over {AXES[0]}={axis.replace(' ', '')}." if is_list else ""
+        raise RequestError(unknown_name("axis", axis.strip(), AXES, where=f"over ({source})", next_step=way))
+    if equals and not listed.strip():
+        raise RequestError(
+            f"over ({source}) is {over}: nothing stands behind the =. Write the lengths in tokens, as in --over sequence-length=512,1024,2048, "
+            f"or --over sequence-length alone for {_LENGTHS} from the plan's own on."
+        )
     if not listed:
         doubled = [own << number for number in range(_LENGTHS)]
         return tuple(length for length in doubled if longest is None or length <= longest) or (own,)

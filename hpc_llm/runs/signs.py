@@ -55,12 +55,12 @@ _INVALID = (
     (
         "the search ended with",
         "walltime",
-        "go on with what it has tried: hpc-llm submit --resume RUN, with a longer --time",
+        "go on with what it has tried: `hpc-llm submit --resume RUN`, with a longer --time",
     ),
     (
         "the search ended after",
         "search_unfinished",
-        "go on with what it has tried: hpc-llm submit --resume RUN --set most_tries=N",
+        "go on with what it has tried: `hpc-llm submit --resume RUN --set most_tries=N`",
     ),
     ("steps were measured", "config_error", "let it train longer: --steps N, with fewer of them in --warmup-steps"),
     ("ranks", "config_error", "see that the launcher starts as many ranks as the plan has: --set launcher=…"),

@@ -219,7 +219,9 @@ def test_invalid_runs(tmp_path: Path, reason: str, cause: str) -> None:
     run.stdout.write_text("Training done in 3.0 seconds.\n")
     found = diagnose_run(run)
     assert found.cause.id == cause
-    assert ("--resume RUN" in found.remedy) == reason.startswith("the search")
+    way = f"`hpc-llm submit --resume {run.run_id}"
+    assert (way in found.remedy) == reason.startswith("the search") and "--resume RUN" not in found.remedy
+    assert "Nothing failed" not in found.meaning
 
 
 def test_a_completed_run_has_nothing_to_complain_of(tmp_path: Path) -> None:

@@ -172,6 +172,26 @@ def test_a_failure_that_is_not_of_memory_is_tried_again_and_then_from_one_on() -
     assert [one.size for one in known.tries] == [64, 64, 1, 1] and known.largest is None
 
 
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (Verdict.FAILED, "sequence length 64: every try failed"),
+        (Verdict.MEMORY, "sequence length 64: none fits"),
+        (Verdict.CLOSE, "sequence length 64: none fits"),
+        (Verdict.HANGS, "sequence length 64: none was over in time"),
+        (Verdict.LOST, "sequence length 64: nothing is known, each try was lost or cut off"),
+    ],
+)
+def test_where_no_size_ran_memory_is_short_only_where_a_try_says_so(verdict: Verdict, said: str) -> None:
+    plan = planned("local", "z3", task="tune", sequence_length=64).plan
+    known = search(lambda size, _: verdict, 2, MicroBatches())
+    end = ending(plan, known.tries, None)
+    assert end.sentence == said
+    assert ("fits" in (end.reason or "")) == (verdict not in (Verdict.FAILED, Verdict.LOST))
+    mixed = search(lambda size, _: Verdict.FAILED if size == 1 else Verdict.MEMORY, 2, MicroBatches())
+    assert ending(plan, mixed.tries, None).sentence == "sequence length 64: none fits"
+
+
 # --- through the command and the script -------------------------------------------------------------------------------
 
 

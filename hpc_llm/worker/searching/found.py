@@ -43,6 +43,10 @@ def ending(plan: Plan, tries: Sequence[Try], unfinished: str | None) -> Found:
     last = found[0].tries[-1]
     named = last.outcome in (Outcome.OOM_DEVICE.value, Outcome.OOM_HOST.value)
     outcome = Outcome(last.outcome) if named else _OUTCOMES.get(last.verdict, Outcome.FAILED)
+    if outcome is Outcome.FAILED:
+        return Found(
+            outcome, f"no size ran; the last, a micro batch of {last.size}, {last.verdict.value}: {last.why}", sentence
+        )
     return Found(outcome, f"not even a micro batch of {last.size} fits: {last.why}", sentence)
 
 
@@ -115,8 +119,21 @@ def _sentence(known: Known) -> str:
     largest, fastest = known.largest, known.fastest
     head = f"sequence length {known.length}: "
     if largest is None or fastest is None:
-        return f"{head}none fits"
+        return f"{head}{_of_none(known)}"
     confirmed = "confirmed" if known.fits(largest, confirms=True) else "not confirmed"
     verdicts = [one.verdict for one in known.tries if one.size == known.limit and one.verdict.is_conclusive]
     limit = f", {known.limit} {(verdicts or [Verdict.LOST])[-1].value}" if known.limit is not None else ""
     return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({known.best_rate(fastest):.4g} tokens/s){limit}"
+
+
+def _of_none(known: Known) -> str:
+    """What is said where no size ran: that memory is short only where a try says so."""
+    verdicts = {one.verdict for one in known.tries}
+    if verdicts & {Verdict.MEMORY, Verdict.CLOSE}:
+        return "none fits"
+    if Verdict.HANGS in verdicts:
+        return "none was over in time"
+    last = next((one for one in reversed(known.tries) if one.verdict is Verdict.FAILED), None)
+    if last is None:
+        return "nothing is known, each try was lost or cut off"
+    return f"every try failed: {last.why}" if last.why else "every try failed"
