@@ -70,6 +70,12 @@ def report_command(
         return 0
     if made.regressions:
         return EXIT_REGRESSION
+    there = sum(one.same_setting for one in found)
+    if not compared and there:
+        raise RequestError(
+            f"--fail-on-regression: {there} row{'' if there == 1 else 's'} found in {baseline}, and no figure that is watched is known on both "
+            "sides, so nothing was compared: see above. Give a baseline that holds tokens_per_second or peak_allocated_bytes as numbers."
+        )
     if not compared:
         raise RequestError(
             f"--fail-on-regression: no row has its counterpart in {baseline}, so nothing was compared. "

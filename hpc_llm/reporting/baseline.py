@@ -7,12 +7,23 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.errors import RequestError
+from hpc_llm.corpus.reading import no_utf8
+from hpc_llm.errors import RequestError, notice
 from hpc_llm.parsing import COLUMNS as RUN_COLUMNS
 from hpc_llm.parsing.rows import TRAIN, kind_of_task, row_from
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import ReportedRun, collect
-from hpc_llm.reporting.comparison import MUST_BE_KNOWN, SHAPE, as_numbers, compare, count, figure, run_table, text
+from hpc_llm.reporting.comparison import (
+    MUST_BE_KNOWN,
+    SHAPE,
+    as_numbers,
+    compare,
+    count,
+    figure,
+    no_numbers,
+    run_table,
+    text,
+)
 from hpc_llm.reporting.metric import MFU, PEAK_ALLOCATED, STEP_P50, TOKENS, Metric
 from hpc_llm.reporting.table import Cells, Table
 from hpc_llm.text.shown import plain_text
@@ -25,6 +36,14 @@ _KEY = (*SHAPE, "cluster", "nodes", "world_size", "method", "precision")
 _Key = tuple[int | str | None, ...]
 _COUNTED = ("micro_batch_size", "gradient_accumulation_steps", "sequence_length", "nodes", "world_size")
 _LONGEST_CELL = 1 << 30
+_SAMPLE = 4096
+"""Bytes by which the encoding of a file is guessed that is not in UTF-8."""
+_OF_SPREADSHEETS = {
+    ".xlsx": "save the sheet as CSV, with commas",
+    ".xls": "save the sheet as CSV, with commas",
+    ".ods": "save the sheet as CSV, with commas",
+    ".tsv": "write it with commas in place of tabs, as CSV",
+}
 _NEEDED = ("method", "model", "outcome", "tokens_per_second", "peak_allocated_bytes")
 
 
@@ -65,7 +84,7 @@ def read_baseline(path: Path) -> Table:
         raise RequestError(
             f"there is no baseline {path}: give a run folder, a log, or a CSV of hpc-llm parse or report."
         )
-    if path.suffix.lower() != ".csv":
+    if path.suffix.lower() not in (".csv", *_OF_SPREADSHEETS):
         runs = [run for run in collect([path]) if run.is_known]
         if not runs:
             raise RequestError(
@@ -85,6 +104,7 @@ def _read_csv(path: Path) -> Table:
         )
     if "kind" not in table.columns:  # written before there was more than one
         table.add("kind", [kind_of_task(text(row.get("task"))) or TRAIN for row in table])
+    _tell_unread(path, table)
     table = as_numbers(Table(dict.fromkeys((*table.columns, *RUN_COLUMNS, "search")), table.rows))
     for row in table:
         row.update({name: plain_text(value) for name, value in row.items() if isinstance(value, str)})
@@ -93,21 +113,45 @@ def _read_csv(path: Path) -> Table:
 
 def _csv_rows(path: Path) -> Table:
     """The texts of a CSV file; an empty cell is missing."""
+    if (way := _OF_SPREADSHEETS.get(path.suffix.lower())) is not None:
+        raise RequestError(f"the baseline {path} is no CSV: {way}.")
     try:
         csv.field_size_limit(_LONGEST_CELL)  # a row of many runs names them all
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             columns = next(reader, [])
             rows = [row for row in reader if row]
+    except UnicodeDecodeError:
+        with path.open("rb") as opened:
+            raise RequestError(f"the baseline {no_utf8(str(path), None, opened.read(_SAMPLE))}") from None
     except (ValueError, OSError, csv.Error) as error:
         raise RequestError(f"cannot read the baseline {path} as CSV: {error}") from error
     if not columns:
         raise RequestError(f"cannot read the baseline {path} as CSV: it is empty")
+    other = next((mark for mark in (";", "\t", "|") if len(columns) == 1 and mark in columns[0]), None)
+    if other is not None:
+        shown = "tabs" if other == "\t" else f"'{other}'"
+        raise RequestError(
+            f"cannot read the baseline {path} as CSV: its columns are separated by {shown}, and commas are read. Write it anew with commas, "
+            "and its numbers with a point (12074.6)."
+        )
     if any(len(row) > len(columns) for row in rows):
         raise RequestError(
             f"cannot read the baseline {path} as CSV: a row has more cells than its {len(columns)} columns"
         )
     return Table(columns, [{name: cell or None for name, cell in zip(columns, row, strict=False)} for row in rows])
+
+
+def _tell_unread(path: Path, table: Table) -> None:
+    """Say which cells of figures are no numbers, as a spreadsheet writes them: they are left empty, and nothing is compared with them."""
+    found = no_numbers(table)
+    if found:
+        row, name, cell = found[0]
+        more = f", and so are {len(found) - 1} more cells" if len(found) > 1 else ""
+        notice(
+            f"the baseline {path}: {name} of row {row + 1} is '{cell}', which is no number as it is read (12074.6, without commas){more}: "
+            "it is left empty"
+        )
 
 
 def _as_runs(table: Table) -> list[ReportedRun]:

@@ -114,6 +114,27 @@ def as_numbers(table: Table) -> Table:
     return table
 
 
+def no_numbers(table: Table) -> list[tuple[int, str, str]]:
+    """Row, column and text of each cell in which a figure belongs and that is no number; NaN and infinity are how some write none."""
+    return [
+        (number, name, str(row[name]))
+        for number, row in table.items()
+        for name in table.columns
+        if name in _NUMBERS and row[name] is not None and not _is_a_number(row[name])
+    ]
+
+
+def _is_a_number(value: object) -> bool:
+    return number_of(value) is not None or str(value).strip().lower().lstrip("+-") in (
+        "nan",
+        "inf",
+        "infinity",
+        "none",
+        "null",
+        "n/a",
+    )
+
+
 def compare(table: Table) -> Table:
     """One row for each setting and outcome from `run_table`'s rows; INVALID ones and unread inputs have no row.
 

@@ -159,6 +159,53 @@ def test_a_baseline_of_a_table_is_held_to_the_same(
     assert "tokens/s is unknown in the baseline" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("cell", ['"12,074.6"', "#DIV/0!", "fast", "12 074"])
+def test_a_cell_that_is_no_number_is_told_and_its_row_is_not_called_missing(
+    cell: str, tmp_path: Path, check: Check, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "new", replace(ONE, peak_bytes=None))
+    table = tmp_path / "then.csv"
+    assert command(["parse", str(tmp_path / "new"), "-o", str(table)]) == 0
+    header, line = (text.split(",") for text in table.read_text().splitlines())
+    line[header.index(RATE)] = cell
+    table.write_text(",".join(header) + "\n" + ",".join(line) + "\n")
+    capsys.readouterr()
+    assert check(baseline=str(table)) == 2
+    told = capsys.readouterr().err
+    shown = cell.strip('"')
+    assert f"the baseline {table}: {RATE} of row 1 is '{shown}', which is no number as it is read" in told
+    assert f"1 row found in {table}, and no figure that is watched is known on both sides" in told
+    assert "has its counterpart" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("then.csv", lambda text: text.replace(",", ";").encode(), "its columns are separated by ';', and commas are read"),
+        ("then.csv", lambda text: text.replace(",", "\t").encode(), "its columns are separated by tabs, and commas are read"),
+        ("then.csv", lambda text: text.replace(",", ";").replace(".", ",").encode(), "its columns are separated by ';'"),
+        ("then.csv", lambda text: text.encode("utf-16"), "is not written in UTF-8, it looks like UTF-16. Write it anew: iconv -f"),
+        ("then.xlsx", lambda text: b"PK\x03\x04", "is no CSV: save the sheet as CSV, with commas."),
+        ("then.tsv", lambda text: text.replace(",", "\t").encode(), "is no CSV: write it with commas in place of tabs"),
+    ],
+)  # fmt: skip
+def test_what_a_spreadsheet_writes_otherwise_is_told(
+    name: str,
+    change: Callable[[str], bytes],
+    said: str,
+    tmp_path: Path,
+    check: Check,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_run(tmp_path / "new", ONE)
+    assert command(["parse", str(tmp_path / "new"), "-o", str(tmp_path / "whole.csv")]) == 0
+    table = tmp_path / name
+    table.write_bytes(change((tmp_path / "whole.csv").read_text()))
+    capsys.readouterr()
+    assert check(baseline=str(table)) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_rows_that_say_too_little_are_named(tmp_path: Path, check: Check, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("old", "new"):
         write_run(tmp_path / folder, ONE)
