@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import hpc_llm
 from hpc_llm.api.experiments import prepare
-from hpc_llm.cli import run
+from hpc_llm.cli import COMMANDS, run
+from hpc_llm.cli.usage import COMMANDS_ELSEWHERE
 from hpc_llm.errors import RequestError
+from hpc_llm.planning.tasks import find as find_task
 
 ONE = ["--cluster", "local", "--method", "z3", "--model", "tiny"]
 
@@ -89,3 +93,81 @@ def test_a_script_that_was_written_is_to_look_at(own_folder: Path, capsys: pytes
     assert "job.sh is a script" in said(["render", "job.sh"], capsys)
     Path("x.yaml").write_text("a: b: c\n")
     assert "not valid YAML" in said(["render", "x.yaml"], capsys)
+
+
+# --- commands and options of elsewhere ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "way"),
+    [
+        ("plan", "`hpc-llm render --explain`"),
+        ("wait", "`hpc-llm submit --wait`"),
+        ("results", "`hpc-llm report`"),
+        ("run", "`hpc-llm submit`"),
+        ("queue", "`hpc-llm status`"),
+        ("Stop", "`hpc-llm cancel RUN`"),
+        ("tune", "`hpc-llm submit --task tune`"),
+        ("dry_run", "`hpc-llm render --explain`"),
+        ("rm", "`hpc-llm clean`"),
+    ],
+)
+def test_a_command_of_elsewhere_is_told_as_it_is_here(word: str, way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = said([word], capsys)
+    assert f"there is no command '{word}': " in told and way in told and "did you mean" not in told
+
+
+def test_every_way_names_a_command_that_there_is() -> None:
+    for words, way in COMMANDS_ELSEWHERE.items():
+        assert not set(words.split()) & set(COMMANDS)
+        assert all(one in (*COMMANDS, "-h", "--version", "COMMAND") for one in re.findall(r"`hpc-llm (\S+?)[ `]", way))
+        for task in words.split() if "{word}" in way else ():
+            assert find_task(task).name == task
+
+
+@pytest.mark.parametrize("function", sorted(set(hpc_llm.__all__) - set(COMMANDS)))
+def test_a_function_of_python_leads_to_no_command_that_removes(
+    function: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "'clean'" not in said([function], capsys).partition("Valid:")[0]
+
+
+def test_an_option_before_its_command_is_told_where_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    told = said(["--cluster", "local", "submit", "--method", "z3"], capsys)
+    assert "--cluster stands before the command, and its options stand behind it: hpc-llm submit --cluster …" in told
+    assert "did you mean '--version'" in said(["--verison"], capsys)
+
+
+@pytest.mark.parametrize("option", ["seed", "steps", "micro-batch-size", "nodes", "sequence-length"])
+def test_several_numbers_are_the_axis_of_a_study(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = said(["render", *ONE, f"--{option}", "1,2"], capsys)
+    assert (
+        f"--{option} is '1,2': a run has one. Several are runs of a study, a file with matrix: {{{option}: [1, 2]}}."
+        in told
+    )
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "near"),
+    [
+        ("Qwen2.5-7B", "qwen2-7b"),
+        ("qwen2.5-0.5b", "qwen2-0.5b"),
+        ("qwen3-7b", "qwen2-7b"),
+        ("llama3-8b", "llama3.1-8b"),
+        ("llama-13b", "llama2-13b"),
+        ("TINY", "tiny"),
+        ("mistral-7b-v0.3", "mistral-7b-v0.2"),
+    ],
+)
+def test_the_model_of_that_size_and_the_nearest_version_is_offered(model: str, near: str) -> None:
+    with pytest.raises(RequestError, match=rf"did you mean '{re.escape(near)}'\?"):
+        prepare(cluster="local", method="z3", model=model)
+
+
+@pytest.mark.parametrize("model", ["tiny,llama2-7b", "tiny, llama2-7b", "tiny llama2-7b"])
+def test_several_models_are_the_axis_of_a_study(model: str) -> None:
+    with pytest.raises(RequestError, match=r"a run has one model\. .* matrix: \{model: \[tiny, llama2-7b\]\}\.$"):
+        prepare(cluster="local", method="z3", model=model)

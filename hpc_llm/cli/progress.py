@@ -80,8 +80,8 @@ def progress_line(statuses: Sequence[RunStatus]) -> str:
 
 def _one(status: RunStatus) -> str:
     text = " ".join(filter(None, (status.cluster, status.method, status.state)))
-    if status.step is not None and status.steps is not None:
-        text += f" step {status.step}/{status.steps}"
+    if status.step is not None:
+        text += f" step {status.step}{'' if status.steps is None else f'/{status.steps}'}"
     if status.tokens_per_second:
         text += f", {status.tokens_per_second:.0f} tokens/s"
     return text

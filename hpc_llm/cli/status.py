@@ -66,7 +66,7 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
         "outcome": [s.outcome.value if s.outcome else None for s in statuses],
         "exit": [s.exit_code for s in statuses],
         "time": [format_time(int(s.elapsed_s)) if s.elapsed_s is not None else None for s in statuses],
-        "step": [f"{s.step}/{s.steps}" if s.step is not None else None for s in statuses],
+        "step": [s.step if s.step is None or s.steps is None else f"{s.step}/{s.steps}" for s in statuses],
         "tokens/s": [f"{s.tokens_per_second:.1f}" if s.tokens_per_second is not None else None for s in statuses],
     }
     width = terminal_width()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence, Set
 from itertools import zip_longest
 from typing import Any
@@ -13,10 +14,35 @@ _KINDS = {"integer": _WHOLE, "float": _NUMBER, "number": _NUMBER}
 """Word in typer's sentence, whichever version it is -> what is needed."""
 
 
+_LIST = re.compile(r"^[0-9.]{1,20}(?:,[0-9.]{1,20}){1,99}$")
+"""Numbers with commas between them."""
+
 ASKING = ("render", "estimate", "submit")
 """Commands that take the options of a run."""
 _MAY_HOLD_OPTIONS = ("--sbatch",)
 """Options whose values people write as options of another program: `--sbatch --nodes=2`."""
+
+
+COMMANDS_ELSEWHERE = {
+    "plan explain preview script dry-run dryrun": "`hpc-llm render --explain` shows the plan of a run and its script",
+    "wait watch follow": "`hpc-llm submit --wait` follows what it submits to its end, `hpc-llm status --watch` what was submitted",
+    "run train start launch sbatch srun exec execute sweep study experiment": "`hpc-llm submit` does that",
+    "list ls ps queue squeue sacct jobs runs show info": "`hpc-llm status` shows what became of the runs",
+    "stop kill scancel abort end": "`hpc-llm cancel RUN` does that",
+    "log tail output cat": "`hpc-llm logs RUN` prints the output of a run",
+    "why explain-failure debug doctor": "`hpc-llm diagnose RUN` says why a run failed",
+    "results compare plot table summary": "`hpc-llm report` makes the table and the plots, `hpc-llm parse` a CSV",
+    "resume continue restart": "`hpc-llm submit --resume RUN` goes on with a run",
+    "memory fit predict cost time": "`hpc-llm estimate` says whether it fits and how long it takes",
+    "tune prepare infer finetune pretrain": "it is a task: `hpc-llm submit --task {word}`",
+    "benchmark bench generate inference": "inference is a task: `hpc-llm submit --task infer`",
+    "finetuning fine-tune lora": "fine-tuning is a task: `hpc-llm submit --task finetune`",
+    "download pull get": "`hpc-llm fetch NAME --to DIR` does that",
+    "rm remove delete purge prune": "`hpc-llm clean` says what can be removed, and removes what is asked for",
+    "help": "`hpc-llm -h` lists the commands, `hpc-llm COMMAND -h` the options of one",
+    "version": "`hpc-llm --version` prints it",
+}
+"""Commands that other programs have, or that are functions in Python -> how it is said here."""
 
 
 def is_usage_error(error: Exception) -> bool:
@@ -81,6 +107,12 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def _no_such_option(error: Any, command: str, arguments: Sequence[str], asked: str) -> str:
+    from hpc_llm.cli import COMMANDS
+
+    behind = next((one for one in arguments if one in COMMANDS), None) if not command else None
+    if behind is not None:
+        first = f"hpc-llm {behind} {error.option_name} …"
+        return f"{error.option_name} stands before the command, and its options stand behind it: {first}. `hpc-llm {behind} -h` lists them."
     options = [name for one in _parameters(error) for name in one.opts if name.startswith("--")]
     if (
         command in ASKING
@@ -107,6 +139,10 @@ def _no_such_command(error: Any, arguments: Sequence[str]) -> str:
     from hpc_llm.cli import COMMANDS
 
     asked = next((one for one in arguments if not one.startswith("-")), "")
+    word = asked.lower().replace("_", "-")
+    way = next((way for words, way in COMMANDS_ELSEWHERE.items() if word in words.split()), None)
+    if way is not None:
+        return f"there is no command '{asked}': {way.replace('{word}', word)}."
     return unknown_name("command", asked, COMMANDS, next_step="`hpc-llm -h` says what each does.")
 
 
@@ -127,6 +163,9 @@ def _bad_value(error: Any, arguments: Sequence[str]) -> str:
     if given is None and error.param.envvar:
         where = f"{where} (variable {error.param.envvar})"
     said = f" is {given!r}" if given is not None else ""
+    if given is not None and _LIST.fullmatch(given) and _command(arguments) in ASKING:
+        axis = f"matrix: {{{error.param.opts[0].lstrip('-')}: [{', '.join(given.split(','))}]}}"
+        return f"{where}{said}: a run has one. Several are runs of a study, a file with {axis}."
     example = f"{error.param.opts[0]} {10 if needed == _WHOLE else 1.5}"
     return f"{where}{said}: {needed} is needed, as in {example}."
 

@@ -7,6 +7,7 @@ published ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -181,9 +182,20 @@ def architecture(model: str) -> Shape:
     if is_checkpoint(model):
         return read_architecture(Path(model))
     name = ALIASES.get(model, model)
+    parts = [part for part in re.split(r"[,;\s]+", model) if part]
+    if name not in PRESETS and len(parts) > 1 and "/" not in model:
+        raise RequestError(
+            f"model '{model}': a run has one model. Several are runs of a study, a file with matrix: {{model: [{', '.join(parts)}]}}."
+        )
     if name not in PRESETS:
         raise RequestError(
-            unknown_name("model", model, PRESETS, next_step="A checkpoint is given by the full path of its folder.")
+            unknown_name(
+                "model",
+                model,
+                PRESETS,
+                next_step="A checkpoint is given by the full path of its folder.",
+                meant=_of_its_size(model),
+            )
         )
     return PRESETS[name]
 
@@ -233,3 +245,20 @@ def _from_config(folder: Path, model_type: str, config: Mapping[str, Any]) -> Ar
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
         source=str(folder / "config.json"),
     )
+
+
+_NAMED = re.compile(r"^([a-z-]{1,30}?)([0-9]{1,3}(?:\.[0-9]{1,3})?)?-([0-9.]{1,8}[bm])$")
+"""Family, its version and the size, in the name of a model."""
+
+
+def _of_its_size(model: str) -> list[str]:
+    """The known model of that family and size whose version is nearest, as qwen2-7b is to qwen2.5-7b."""
+    asked = _NAMED.fullmatch(model.lower())
+    if asked is None:
+        return []
+    alike = {
+        abs(float(known[2] or 0) - float(asked[2] or 0)): name
+        for name in sorted(PRESETS, reverse=True)
+        if (known := _NAMED.fullmatch(name)) is not None and (known[1], known[3]) == (asked[1], asked[3])
+    }
+    return [alike[min(alike)]] if alike else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,7 +16,6 @@ from hpc_llm.records import metrics
 
 AXES = ("sequence-length",)
 """What a search can be repeated over."""
-_LENGTHS_ALONE = re.compile(r"\s*[0-9]{1,9}(?:\s*,\s*[0-9]{1,9}){0,99}\s*")
 _LENGTHS = 4
 """Where nobody says which."""
 _OF_TRAINING = {
@@ -90,7 +88,7 @@ def _lengths(said: Said, own: int, longest: int | None) -> tuple[int, ...]:
         return ()
     axis, equals, listed = str(over).partition("=")
     if axis.strip().replace("_", "-") not in AXES:
-        is_list = not equals and _LENGTHS_ALONE.fullmatch(axis)
+        is_list = not equals and all(word.strip().isdecimal() for word in axis.split(","))
         way = f"Write the axis before its values, as in --over {AXES[0]}={axis.replace(' ', '')}." if is_list else ""
         raise RequestError(unknown_name("axis", axis.strip(), AXES, where=f"over ({source})", next_step=way))
     if equals and not listed.strip():

@@ -13,6 +13,7 @@ import pytest
 from run_folders import NOW, Folder, Slurm, job
 
 from hpc_llm.cli.progress import Waits, following, progress_line
+from hpc_llm.cli.status import print_statuses
 from hpc_llm.cli.terminal import guarded
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
@@ -165,3 +166,21 @@ def test_very_many_short_lines_keep_nobody_busy(tmp_path: Path) -> None:
     assert pace is not None and pace.step == 3 and identity is not None and identity.job_id is None
     assert read_progress(steps).step == 9
     assert time.process_time() - started < 4
+
+
+@pytest.mark.parametrize("wrong", ["{", "[]", None])
+def test_a_step_of_unknown_many_stands_alone(
+    wrong: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Folder(tmp_path / "r").run
+    written(run.root, [0.2] * 8)
+    if wrong is None:
+        write_json(run.experiment, {"schema": 1, "run_id": "r", "plan": {}})
+    else:
+        run.experiment.write_text(wrong)
+    [state] = status([run])
+    assert state.step == 8 and state.steps is None
+    print_statuses([state])
+    table = capsys.readouterr().out
+    assert "None" not in table and "/" not in table.splitlines()[2] and " 8 " in table.splitlines()[2]
+    assert "None" not in progress_line([state])
