@@ -23,7 +23,7 @@ from standin import Machine
 from hpc_llm.cli import run
 from hpc_llm.records.run import Stop
 from hpc_llm.text.env_file import EnvFileError, is_reserved, parse
-from hpc_llm.text.secrecy import has_secret_shape, is_secret, redacted
+from hpc_llm.text.secrecy import _WORD, has_secret_shape, is_secret, redacted
 from hpc_llm.text.secret_names import is_secret_name
 
 TOKEN = "hf_AbCdEfGhIj1234567890"
@@ -476,13 +476,19 @@ def test_a_file_changes_no_record_of_the_job(machine: Machine, secret: Path, nam
         )
 
 
-def test_a_word_of_seven_letters_has_no_shape_of_a_secret() -> None:
-    """What is passed over for its length alone: every part of the secrets above, and drawn ones."""
+def test_words_as_keys_are_and_numbers_have_no_shape_of_a_secret() -> None:
+    """What is passed over for how it looks: every part of the secrets above that looks so, and drawn ones."""
     drawn, letters = random.Random(1), string.ascii_letters + string.digits + "_.-"
-    words = {text[start : start + 7] for text in SECRETS for start in range(len(text))}
-    words |= {"".join(drawn.choices(letters, k=drawn.randint(0, 7))) for _ in range(5000)}
-    found = [word for word in words if re.fullmatch(r"[\w.-]*", word, re.ASCII) and has_secret_shape(word)]
-    assert not found and len(words) > 5000
+    words = {text[start : start + length] for text in SECRETS for start in range(len(text)) for length in (7, 20, 60)}
+    words |= {"".join(drawn.choices(letters, k=drawn.randint(0, 7))) for _ in range(3000)}
+    low = string.ascii_lowercase
+    for _ in range(3000):
+        parts = ["".join(drawn.choices(low, k=drawn.randint(1, 12))) for _ in range(drawn.randint(1, 9))]
+        words |= {drawn.choice("_.-").join(f"{part}{drawn.choice(['', '', '3'])}" for part in parts)}
+        words |= {str(drawn.random() * 10 ** drawn.randint(0, 9)), str(drawn.randint(0, 10**12 - 1))}
+    passed = [word for word in words if _WORD.fullmatch(word)]
+    assert len(passed) > 8000 and not any(map(has_secret_shape, passed))
+    assert not any(_WORD.fullmatch(one) for one in (*SECRETS, "hf_abcdefghijklmnopqrst", "-pswordfish"))
 
 
 def test_a_long_file_is_read_in_little_time() -> None:

@@ -70,8 +70,8 @@ _VARIABLE = late_pattern(rf"""(?<![A-Za-z0-9_$])({"|".join(sorted(OF_VARIABLES))
 _ENVIRONMENTS = frozenset(("env", "environment", "proxy_env"))
 """Keys under which variables of the environment stand."""
 _SHORT = 400
-_WORD = late_pattern(r"[A-Za-z0-9_.-]{0,7}")
-"""One word that is too short for the shape of any secret: whether it is one depends on its name alone."""
+_WORD = late_pattern(r"[A-Za-z0-9_.-]{0,7}|[a-z]{1,12}\d?(?:[_.-][a-z]{1,12}\d?){0,8}|\d{1,12}(?:\.\d{1,17})?")
+"""A word too short for the shape of any secret, one of short words as keys are, or a number: whether it is one depends on its name alone."""
 WAY_IN = (
     "Records and scripts are read by others: write NAME=VALUE into a file, `chmod 600` it, and name it by --env-file FILE "
     "(env.file in a profile); the job reads it and nothing keeps what it holds."
