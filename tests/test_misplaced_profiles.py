@@ -101,6 +101,8 @@ def test_a_file_with_the_other_ending_is_told(name: str, own_folder: Path) -> No
     path = write("hal.yml", "extends: delta\n")
     said = refused(name)
     assert f"there is no cluster 'hal': {path.absolute()} is there" in said and said.endswith("Rename it to hal.yaml.")
+    mine = write("mine.yaml", "extends: hal\n").absolute()
+    assert refused("mine").startswith(f"{mine}: extends: there is no cluster 'hal': {path.absolute()} is there")
     path.rename(path.with_suffix(".yaml"))
     assert load_cluster("hal").name == "hal"
 

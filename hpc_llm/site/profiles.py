@@ -194,6 +194,10 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
         return merged(kept, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
     if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
         raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")
+    try:
+        _refuse_misplaced(kind, str(parent))
+    except ProfileError as error:
+        raise ProfileError(f"{path}: extends: {error}") from None
     raise ProfileError(f"{path}: extends: " + unknown_name(NOUNS[kind], str(parent), _others(kind, chain)))
 
 
