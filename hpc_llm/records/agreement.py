@@ -8,24 +8,22 @@ which one is right, so both count as missing. A figure that is not there contrad
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from hpc_llm.records import metrics
+from hpc_llm.records.answering import LATENCIES, of_answers
+from hpc_llm.records.comparing import RATES, Contradiction, agrees, count_of, is_time
+from hpc_llm.records.holding import of_evaluations, of_parameters
 from hpc_llm.records.possible import bounded, figure_of
-from hpc_llm.records.relations import LOGGED, LOGGED_TIMES, OF_A_RESULT, broken
+from hpc_llm.records.relations import JOB_S, LOGGED, LOGGED_TIMES, OF_A_TRAINING, OF_ANY_RESULT, broken
 
-TOLERANCE = 1e-3
-"""Share by which a figure may differ from what it follows from: rounded by hand, as tables have it."""
+ANSWERS = "infer"
 _OTHERWISE = frozenset("infer eval evaluate prepare tune".split())
 """Tasks whose rates do not follow from batch and length, or that measure nothing."""
+_MEASURES_NOTHING = frozenset("prepare tune".split())
 _CROSS_ENTROPY = frozenset("pretrain finetune".split())
 """Tasks whose loss is never negative."""
-RATES = (
-    "measured_steps", "step_time_s_mean", "step_time_s_p50", "step_time_s_p90", "step_times_s", "tokens_per_second",
-    "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "epoch_time_s", "prompt_tokens_per_second",
-    "generated_tokens_per_second", "queries_per_second", "measured_window_s",
-)  # fmt: skip
 _SIZES = (
     "world_size", "tensor_parallel", "data_parallel", "micro_batch_size", "gradient_accumulation_steps", "global_batch_size",
     "sequence_length", "warmup_steps",
@@ -35,24 +33,21 @@ _DEVICE_PEAKS = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_byt
 _LOSSES = ("loss_first", "loss_last", "eval_loss", "perplexity", "best_eval_loss")
 _CHANCE = 7.0
 """Twelve standard deviations of the loss of one token of the made-up data, whose mean over few tokens may be below its floor."""
-_MOST = 1 << 53
 _TOLD = 2
 """So many of the contradictions are told."""
-
-Contradiction = tuple[str, tuple[str, ...]]
-"""A sentence, and the names of the figures that count as missing for it."""
+_Look = Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[Contradiction]]
 
 
 def done_before(result: Mapping[str, Any]) -> int | None:
     """Steps of the training before those of a result; None where it does not say from which it went on."""
     resumed = result.get("resumed")
-    return _count(resumed, "step") if isinstance(resumed, Mapping) else None if resumed else 0
+    return count_of(resumed, "step") if isinstance(resumed, Mapping) else None if resumed else 0
 
 
 def warm_up_of(plan: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
     """Steps of the warm-up; None where neither says it."""
-    warm = _count(result, "warmup_steps")
-    return _count(plan, "warmup_steps") if warm is None else warm
+    warm = count_of(result, "warmup_steps")
+    return count_of(plan, "warmup_steps") if warm is None else warm
 
 
 def trains(plan: Mapping[str, Any]) -> bool:
@@ -65,54 +60,85 @@ def contradictions(plan: Mapping[str, Any], result: Mapping[str, Any]) -> list[C
 
     A result that says itself that it is INVALID was not made as planned, and says so in its own words.
     """
+    found = [one for look in _looks(plan, result) for one in look(plan, result)]
     if not trains(plan):
-        return list(_of_answers(result)) if plan.get("task") == "infer" else []
-    of_plan = (_of_sizes, _of_gpu, _of_steps) if result.get("outcome") != "INVALID" else ()
-    found = [one for look in of_plan for one in look(plan, result)]
-    return [
-        *found,
-        *_of_times(result),
-        *_of_rates(plan, result),
-        *_of_losses(plan, result),
-        *_of_relations(plan, result),
-        *_of_logged(plan, result),
-    ]
+        of_task = of_answers if plan.get("task") == ANSWERS else _of_nothing
+        found += of_task(plan, result)
+    return [*found, *_of_relations(plan, result), *_of_logged(plan, result)]
+
+
+def _looks(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[_Look]:
+    """What is asked of a result of that task."""
+    if result.get("outcome") != "INVALID":
+        yield from (_of_place, _of_sizes, _of_gpu)
+    if trains(plan):
+        yield from (_of_steps,) if result.get("outcome") != "INVALID" else ()
+        yield from (_of_times, _of_rates, _of_losses)
+
+
+def _of_place(plan: Mapping[str, Any], _: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """Whether the plan agrees with itself on where it runs, and on what."""
+    if (why := ranks_that_differ(plan)) is not None:
+        yield why, ()
+    of_data = next((name for name in ("epochs", "train_samples") if figure_of(plan, name)), None)
+    if of_data is not None and "data" in plan and not plan["data"]:
+        yield f"{of_data} is {plan[of_data]:g}, and the plan is one without data", ()
+
+
+def _of_nothing(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """Figures of a task that measures none: its result was made of another one's."""
+    found = tuple(name for name in (*RATES, *LATENCIES, *_DEVICE_PEAKS, *_LOSSES) if result.get(name))
+    if plan.get("task") in _MEASURES_NOTHING and found:
+        yield f"task {plan['task']} measures nothing, and its result has {found[0]}", found
 
 
 def _of_relations(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
-    mean, batch = figure_of(result, "step_time_s_mean"), _count(result, "global_batch_size")
-    # What went on from a checkpoint counts what was done before, perhaps otherwise.
-    is_whole = not result.get("resumed")
-    hardware, length = result.get("hardware"), _count(result, "sequence_length") or _count(plan, "sequence_length")
-    logged, peak = f"{LOGGED}trained_tokens", f"{LOGGED}peak_allocated_bytes"
-    has_loss = is_whole and result.get("eval_loss") is not None
-    beside = {
-        "planned_steps": _count(plan, "steps") if is_whole else None,
-        "planned_tokens": tokens_of_a_step(plan),
-        "sample_s": mean / batch if mean and batch else None,
-        # Other nodes may have more memory than that of rank 0.
-        "node_bytes": hardware.get("host_memory_bytes")
-        if isinstance(hardware, Mapping) and plan.get("nodes") in (None, 1)
-        else None,
-        "most_flops": 6 + 0.75 * length if length else None,
-        logged: result.get(logged) if is_whole else None,
+    beside, relations = _beside(plan, result), OF_ANY_RESULT
+    if trains(plan):
+        beside |= _of_training(plan, result) | of_evaluations(plan, result) | of_parameters(plan, result)
+        relations = (*OF_A_TRAINING, *OF_ANY_RESULT)
+    yield from broken({**result, **beside}, relations)
+
+
+def _beside(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    hardware, peak = result.get("hardware"), f"{LOGGED}peak_allocated_bytes"
+    is_one_node = plan.get("nodes") in (None, 1)  # others may have more memory than that of rank 0
+    return {
+        "node_bytes": hardware.get("host_memory_bytes") if isinstance(hardware, Mapping) and is_one_node else None,
+        # A search goes on with the time of its earlier jobs.
+        JOB_S: result.get(JOB_S) if plan.get("task") not in _MEASURES_NOTHING else None,
         # No byte at all is said where nobody counted.
         peak: result.get(peak) if result.get("peak_allocated_bytes") else None,
+    }
+
+
+def _of_training(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    mean, batch = figure_of(result, "step_time_s_mean"), count_of(result, "global_batch_size")
+    # What went on from a checkpoint counts what was done before, perhaps otherwise.
+    is_whole = not result.get("resumed")
+    length = count_of(result, "sequence_length") or count_of(plan, "sequence_length")
+    logged = f"{LOGGED}trained_tokens"
+    return {
+        "planned_steps": count_of(plan, "steps") if is_whole else None,
+        "planned_tokens": tokens_of_a_step(plan),
+        "sample_s": mean / batch if mean and batch else None,
+        "most_flops": 6 + 0.75 * length if length else None,
+        logged: result.get(logged) if is_whole else None,
         "trained_tokens_of_all": None if is_whole else result.get("trained_tokens"),
         f"{LOGGED}trained_tokens_of_all": result.get(logged),
-        "held_on_host": _held_on_host(result),
-        "evaluations_of_loss": result.get("evaluations") if has_loss else None,
+        **_of_epochs(plan, result, mean),
     }
-    return broken({**result, **beside}, OF_A_RESULT)
 
 
-def _held_on_host(result: Mapping[str, Any]) -> int | None:
-    """Bytes that a training on the CPU holds between steps; what a GPU's driver locks on the host is not counted as the process's everywhere."""
-    held = result.get("held_bytes")
-    parts = [part for part in held.values() if isinstance(part, Mapping)] if isinstance(held, Mapping) else []
-    if not parts or any(part.get("device") != 0 for part in parts):
-        return None
-    return sum(size for part in parts if isinstance(size := part.get("host"), int)) or None
+def _of_epochs(plan: Mapping[str, Any], result: Mapping[str, Any], mean: float | None) -> dict[str, Any]:
+    """What the time of an epoch follows from: the last step of the planned epochs may hold a part of a batch."""
+    steps, is_endless = count_of(plan, "steps"), "data" in plan and not plan["data"]
+    return {
+        "planned_epochs": figure_of(plan, "epochs"),
+        "steps_s": mean * steps if mean and steps else None,
+        "steps_s_but_one": mean * (steps - 1) if mean and steps else None,
+        "endless_epoch_s": figure_of(result, "epoch_time_s") if is_endless else None,
+    }
 
 
 def agreeing(
@@ -128,19 +154,25 @@ def agreeing(
     return {**result, **missing}, f"its records contradict each other: {', and '.join(said[:_TOLD])}{more}"
 
 
-def agrees(value: float, expected: float) -> bool:
-    return math.isclose(value, expected, rel_tol=TOLERANCE)
-
-
 def tokens_of_a_step(plan: Mapping[str, Any]) -> int | None:
     """Tokens of one step over all ranks; None where the plan does not say it, or contradicts itself."""
-    batch, length = _count(plan, "global_batch_size"), _count(plan, "sequence_length")
+    batch, length = count_of(plan, "global_batch_size"), count_of(plan, "sequence_length")
     return batch * length if batch and length and batch_of(plan) in (None, batch) else None
+
+
+def ranks_that_differ(plan: Mapping[str, Any]) -> str | None:
+    """Says how the ranks of a plan are not those of its nodes, in a clause."""
+    nodes, each, ranks = (count_of(plan, name) for name in ("nodes", "tasks_per_node", "world_size"))
+    if nodes is None or each is None or ranks is None or nodes * each == ranks:
+        return None
+    return f"{ranks} ranks were planned, and {nodes} nodes with {each} each have {nodes * each}"
 
 
 def contradiction_in(plan: Mapping[str, Any]) -> str | None:
     """What in a plan contradicts itself, in a clause."""
-    batch, right = _count(plan, "global_batch_size"), batch_of(plan)
+    if (why := ranks_that_differ(plan)) is not None:
+        return why
+    batch, right = count_of(plan, "global_batch_size"), batch_of(plan)
     if not trains(plan) or batch is None or right is None or batch == right:
         return None
     return f"a global batch of {batch} was planned, and follows from ranks, micro batch and accumulation as {right}"
@@ -148,25 +180,22 @@ def contradiction_in(plan: Mapping[str, Any]) -> str | None:
 
 def batch_of(record: Mapping[str, Any]) -> int | None:
     """The global batch that follows from the rest of a plan or a result."""
-    ranks, alike = _count(record, "world_size"), _count(record, "tensor_parallel") or 1
-    data = _count(record, "data_parallel") or (ranks // alike if ranks and ranks % alike == 0 else None)
-    micro, accumulation = _count(record, "micro_batch_size"), _count(record, "gradient_accumulation_steps")
+    ranks, alike = count_of(record, "world_size"), count_of(record, "tensor_parallel") or 1
+    data = count_of(record, "data_parallel") or (ranks // alike if ranks and ranks % alike == 0 else None)
+    micro, accumulation = count_of(record, "micro_batch_size"), count_of(record, "gradient_accumulation_steps")
     return data * micro * accumulation if data and micro and accumulation else None
 
 
-def _count(record: Mapping[str, Any], name: str) -> int | None:
-    value = record.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST else None
-
-
-def _of_times(result: Mapping[str, Any]) -> Iterator[Contradiction]:
+def _of_times(_: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
     """The times of the steps, and what is said of them all."""
     measured, mean = figure_of(result, "measured_steps"), figure_of(result, "step_time_s_mean")
     given = result.get("step_times_s")
-    times = [one for one in given if _is_time(one)] if isinstance(given, list) else []
+    times = [one for one in given if is_time(one)] if isinstance(given, list) else []
+    is_of_now = "data_parallel" in result
     if isinstance(given, list) and len(times) != len(given):
         yield "step_times_s holds what is no time of a step", RATES
-    elif times and measured is not None and measured < len(times):
+    # Version 0.1 did not say how many ranks share a batch; of its records examples are kept with a part of the times.
+    elif times and measured is not None and (measured != len(times) if is_of_now else measured < len(times)):
         yield f"measured_steps is {measured:g} and step_times_s holds {len(times)}", RATES
     elif times and mean is not None and not agrees(mean, metrics.mean(times) or 0.0):
         yield f"step_time_s_mean is {mean:g} and the mean of step_times_s {metrics.mean(times):g}", RATES
@@ -174,10 +203,6 @@ def _of_times(result: Mapping[str, Any]) -> Iterator[Contradiction]:
         yield from _of_percentiles(result, times)
     if measured == 0 and any(figure_of(result, name) is not None for name in RATES[1:]):
         yield "no step was measured, and there are figures of them", RATES
-
-
-def _is_time(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _of_percentiles(result: Mapping[str, Any], times: Sequence[float]) -> Iterator[Contradiction]:
@@ -201,11 +226,11 @@ def _of_rates(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Co
 def _of_flops(result: Mapping[str, Any], per_gpu: float | None) -> Iterator[Contradiction]:
     tflops, share = figure_of(result, "model_tflops_per_gpu"), figure_of(result, "mfu")
     each, peak = result.get("flops_per_token"), result.get("peak_flops")
-    if tflops is not None and per_gpu is not None and _is_time(each) and not agrees(tflops, per_gpu * each / 1e12):
+    if tflops is not None and per_gpu is not None and is_time(each) and not agrees(tflops, per_gpu * each / 1e12):
         yield f"model_tflops_per_gpu is {tflops:g}, and follows as {per_gpu * each / 1e12:g}", RATES
     if share is None or "peak_flops" not in result:
         return
-    if not _is_time(peak):
+    if not is_time(peak):
         yield f"mfu is {share:g} of a peak that is not known", RATES
     elif tflops is not None and not agrees(share, tflops * 1e12 / peak):
         yield f"mfu is {share:g}, and follows as {tflops * 1e12 / peak:g}", RATES
@@ -213,7 +238,7 @@ def _of_flops(result: Mapping[str, Any], per_gpu: float | None) -> Iterator[Cont
 
 def _of_sizes(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
     for name in _SIZES:
-        ran, planned = _count(result, name), _count(plan, name)
+        ran, planned = count_of(result, name), count_of(plan, name)
         if ran is not None and planned is not None and ran != planned:
             is_ranks = name == "world_size"
             why = f"{ran} ranks ran, {planned} were planned" if is_ranks else f"{name} is {ran}, planned were {planned}"
@@ -222,7 +247,10 @@ def _of_sizes(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Co
         ran, planned = result.get(name), plan.get(name)
         if isinstance(ran, str) and isinstance(planned, str) and ran != planned:
             yield f"{name} is {bounded(name, ran)}, planned was {bounded(name, planned)}", (*RATES, name)
-    batch, right = _count(result, "global_batch_size"), batch_of(result)
+    ran, planned = result.get("recompute"), plan.get("recompute")
+    if isinstance(ran, float) and isinstance(planned, (bool, float)) and ran != planned:
+        yield f"recompute is {ran:g}, planned was {float(planned):g}", (*RATES, "recompute")
+    batch, right = count_of(result, "global_batch_size"), batch_of(result)
     if batch is not None and right is not None and batch != right:
         yield f"global_batch_size is {batch}, and follows from ranks, micro batch and accumulation as {right}", RATES
 
@@ -245,7 +273,7 @@ def _of_gpu(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Cont
 
 
 def _of_steps(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Contradiction]:
-    measured, planned = figure_of(result, "measured_steps"), _count(plan, "steps")
+    measured, planned = figure_of(result, "measured_steps"), count_of(plan, "steps")
     if measured is not None and planned and measured > planned:
         yield f"{measured:g} steps were measured, {planned} were planned", RATES
     has_rate = figure_of(result, "tokens_per_second") is not None
@@ -259,8 +287,8 @@ def _of_all_steps(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterato
     """Whether a run that completed made all planned steps: one of ours ends no training early. Another task may."""
     if plan.get("task") not in _CROSS_ENTROPY or result.get("outcome") != "COMPLETED":
         return
-    measured, planned, done = _count(result, "measured_steps"), _count(plan, "steps"), done_before(result)
-    warm, logged = warm_up_of(plan, result), _count(result, f"{LOGGED}steps")
+    measured, planned, done = count_of(result, "measured_steps"), count_of(plan, "steps"), done_before(result)
+    warm, logged = warm_up_of(plan, result), count_of(result, f"{LOGGED}steps")
     if planned is None or done is None or measured is None:
         return
     # What was begun again may have had too few steps left to measure.
@@ -277,7 +305,7 @@ def _of_logged(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[C
     if not isinstance(given, list) or not isinstance(logged, Mapping) or len(given) != result.get("measured_steps"):
         return
     for place, seconds in logged.items():
-        if place < len(given) and _is_time(given[place]) and not agrees(given[place], seconds):
+        if place < len(given) and is_time(given[place]) and not agrees(given[place], seconds):
             yield f"step_times_s has {given[place]:g} s of a step, and steps.jsonl {seconds:g} s", RATES
             return
 
@@ -292,23 +320,10 @@ def _of_losses(plan: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[C
 def why_no_loss(plan: Mapping[str, Any], loss: float) -> str | None:
     """Why a loss cannot be one of a run with that plan; None where it can."""
     floor = plan.get("loss_floor_nats")
-    if _is_time(floor):
+    if is_time(floor):
         tokens = tokens_of_a_step(plan)
         if loss < 0.99 * floor - (_CHANCE / math.sqrt(tokens) if tokens else floor):
             return f"is {loss:g}, and the data have none below {floor:.4g}"
     if loss < 0 and plan.get("task") in _CROSS_ENTROPY:
         return f"is {loss:g}, and a cross entropy is never negative"
     return None
-
-
-def _of_answers(result: Mapping[str, Any]) -> Iterator[Contradiction]:
-    """Tokens of prompts and answers over the whole time."""
-    names = ("prompt_tokens", "generated_tokens", "total_time_s", "tokens_per_second")
-    prompt, generated, seconds, rate = (figure_of(result, name) for name in names)
-    if prompt is not None and generated is not None and seconds and rate is not None:
-        expected = (prompt + generated) / seconds
-        if not agrees(rate, expected):
-            yield (
-                f"tokens_per_second is {rate:.7g}, and {prompt + generated:g} tokens in {seconds:g} s are {expected:.7g}",
-                RATES,
-            )

@@ -7,6 +7,7 @@ is not there. Pure, standard library only.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -37,6 +38,9 @@ _OF_STEPS = (
 )  # fmt: skip
 
 
+_LARGEST_EXPONENT = 709.0
+"""Of which a double holds the exponential."""
+_EVALUATED = ("eval_loss", "perplexity", "best_step", "best_eval_loss")
 _OF_SIZE = ("num_parameters", "trainable_parameters", "flops_per_token", "model_tflops_per_gpu", "mfu")
 
 
@@ -58,7 +62,14 @@ def amount(*names: str, times: float = 1.0, plus: float = 0.0) -> Amount:
 
 def _perplexity(figures: Figures) -> float | None:
     loss = amount("eval_loss")(figures)
-    return math.exp(loss) if loss is not None and 0 <= loss < 700 else None
+    if loss is None or loss < 0:
+        return None
+    return math.exp(loss) if loss < _LARGEST_EXPONENT else sys.float_info.max
+
+
+def _one_evaluation(name: str) -> Amount:
+    """That figure where there was a single evaluation, which then is the last and the best one."""
+    return lambda figures: amount(name)(figures) if figures.get("evaluations_of_all") == 1 else None
 
 
 @dataclass(frozen=True)
@@ -138,36 +149,58 @@ RELATIONS = (
 )  # fmt: skip
 """What a log prints."""
 
-OF_A_RESULT = (
+OF_ANY_RESULT = (
     _NO_SHORTER_STEP,
+    *(_logged(name, _OF_STEPS) for name in ("step_time_s_mean", "step_time_s_p50", "step_time_s_p90", "tokens_per_second")),
+    _logged("peak_allocated_bytes", ("peak_allocated_bytes",), sign=">="),
+    Relation("seconds that were measured, and of the run", amount("measured_window_s"), "<=", amount("elapsed_s"), ("elapsed_s", "measured_window_s"), share=0.01),
+    Relation("seconds of the run, and of its job", amount("elapsed_s"), "<=", amount(JOB_S), ("elapsed_s",), share=0.01, slack=amount(times=5.0)),
+    Relation("peak_host_bytes, and the memory of the node", amount("peak_host_bytes"), "<=", amount("node_bytes"), ("peak_host_bytes",)),
+    Relation(
+        "peak_allocated_bytes, and peak_reserved_bytes", amount("peak_allocated_bytes"), "<=", amount("peak_reserved_bytes"),
+        ("peak_allocated_bytes", "peak_reserved_bytes"),
+    ),
+    Relation(
+        "trainable and all parameters", amount("trainable_parameters"), "<=", amount("num_parameters"), ("num_parameters", "trainable_parameters"), share=0.0
+    ),
+)  # fmt: skip
+"""What the record of a run of any task holds."""
+
+OF_A_TRAINING = (
     Relation(
         "seconds of steps, and of the run", amount("step_time_s_mean", "measured_steps"), "<=", amount("elapsed_s"), _OF_STEPS, slack=amount(times=1.0)
     ),
     Relation("perplexity, and the exponential of eval_loss", amount("perplexity"), "=", _perplexity, ("perplexity", "eval_loss")),
     *(_logged(name, ("loss_first", "loss_last"), share=1e-4, slack=6e-4) for name in ("loss_last", "loss_first")),
-    *(_logged(name, _OF_STEPS) for name in ("step_time_s_mean", "step_time_s_p50", "step_time_s_p90", "tokens_per_second")),
+    Relation(
+        "measured_steps, and the most by steps.jsonl", amount("measured_steps"), "<=", amount(f"{LOGGED}most_measured_steps"), ("measured_steps", *_OF_STEPS),
+        share=0.0,
+    ),
     _logged("trained_tokens", ("trained_tokens",), share=0.0),
     _logged("trained_tokens_of_all", ("trained_tokens",), share=0.0, sign=">="),
-    _logged("peak_allocated_bytes", ("peak_allocated_bytes",), sign=">="),
-    Relation("seconds of the run, and of its job", amount("elapsed_s"), "<=", amount(JOB_S), ("elapsed_s",), share=0.01, slack=amount(times=5.0)),
-    Relation("peak_host_bytes, and the memory of the node", amount("peak_host_bytes"), "<=", amount("node_bytes"), ("peak_host_bytes",)),
     Relation("bytes held on the host, and peak_host_bytes", amount("held_on_host"), "<=", amount("peak_host_bytes"), ("peak_host_bytes",)),
-    Relation(
-        "peak_allocated_bytes, and peak_reserved_bytes", amount("peak_allocated_bytes"), "<=", amount("peak_reserved_bytes"),
-        ("peak_allocated_bytes", "peak_reserved_bytes"),
-    ),
     # Weights in products cost 4 FLOPs and more, and an embedding has no tenfold of them; nor can they cost more than 6, and what attention
     # costs grows with the width of its layers, of which each has two matrices that are eight times as large and more.
     Relation("a tenth of num_parameters, and flops_per_token", amount("num_parameters", times=0.1), "<=", amount("flops_per_token"), _OF_SIZE),
     Relation("flops_per_token, and the most of num_parameters", amount("flops_per_token"), "<=", amount("num_parameters", "most_flops"), _OF_SIZE),
     Relation(
-        "trainable and all parameters", amount("trainable_parameters"), "<=", amount("num_parameters"), ("num_parameters", "trainable_parameters"), share=0.0
-    ),
-    Relation(
         "trained tokens, and those of the planned steps", amount("trained_tokens"), "<=", amount("planned_steps", "planned_tokens"), ("trained_tokens",), share=0.0
     ),
     Relation("the time of one sample, and of an epoch", amount("sample_s"), "<=", amount("epoch_time_s"), ("epoch_time_s",)),
+    Relation("the time of planned steps, and of their epochs", amount("steps_s_but_one"), "<=", amount("epoch_time_s", "planned_epochs"), ("epoch_time_s",)),
+    Relation("epoch_time_s by the planned epochs, and the time of their steps", amount("epoch_time_s", "planned_epochs"), "<=", amount("steps_s"), ("epoch_time_s",)),
+    Relation("epoch_time_s of data without end, and none", amount("endless_epoch_s"), "<=", amount(times=0.0), ("epoch_time_s",)),
     Relation("evaluations, of which there is a loss", amount(times=1.0), "<=", amount("evaluations_of_loss"), ("eval_loss", "perplexity")),
+    Relation("evaluations, of which there is a best one", amount(times=1.0), "<=", amount("evaluations_of_best"), ("best_step", "best_eval_loss")),
+    Relation("perplexity, and that of no eval_loss", amount("lone_perplexity"), "<=", amount(times=0.0), ("perplexity",)),
+    Relation("best_eval_loss, and eval_loss", amount("best_eval_loss"), "<=", amount("eval_loss"), _EVALUATED, share=1e-4),
+    Relation("best_eval_loss, and eval_loss of the only evaluation", _one_evaluation("best_eval_loss"), "=", _one_evaluation("eval_loss"), _EVALUATED, share=1e-4),
+    Relation("best_step, and the planned steps", amount("best_step"), "<=", amount("all_steps"), ("best_step", "best_eval_loss"), share=0.0),
+    *(
+        Relation(f"{name}, and that of evaluations.jsonl", amount(name), "=", amount(f"{LOGGED}{name}"), _EVALUATED, share=1e-3)
+        for name in _EVALUATED
+    ),
+    Relation("bytes of num_parameters, and those that are held of them", amount("bytes_of_parameters"), "=", amount("held_of_parameters"), _OF_SIZE, share=0.01),
 )  # fmt: skip
 """What the record of a training holds, beside its plan."""
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.records import metrics
-from hpc_llm.records.agreement import agrees, contradiction_in, tokens_of_a_step, trains, why_no_loss
+from hpc_llm.records.agreement import contradiction_in, tokens_of_a_step, trains, why_no_loss
+from hpc_llm.records.comparing import agrees
 from hpc_llm.records.files import json_object, open_regular, read_json_lines
 from hpc_llm.records.possible import figure_of, is_possible
 from hpc_llm.runs.fields import Fields

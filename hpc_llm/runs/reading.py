@@ -17,7 +17,7 @@ from hpc_llm.records.possible import possible
 from hpc_llm.records.relations import JOB_S
 from hpc_llm.records.run import HALF_EXIT, Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, is_figure, outcome_of
-from hpc_llm.runs.logged import logged_figures
+from hpc_llm.runs.logged import evaluated_figures, logged_figures
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, StartRecord
 from hpc_llm.schedulers.identity import Identity, identity_of
 from hpc_llm.schedulers.job_record import JobRecord
@@ -31,8 +31,8 @@ _NAMES = {
     name: os.fspath(getattr(_AT, name))
     for name in "experiment job submission exit result failures started scheduler_record kept_answer process".split()
 }
-_STDOUT, _STDERR, _STEPS, _TRIES, _CANCELLED = (
-    os.fspath(path) for path in (_AT.stdout, _AT.stderr, _AT.steps, _AT.tries, _AT.cancelled)
+_STDOUT, _STDERR, _STEPS, _EVALUATIONS, _TRIES, _CANCELLED = (
+    os.fspath(path) for path in (_AT.stdout, _AT.stderr, _AT.steps, _AT.evaluations, _AT.tries, _AT.cancelled)
 )
 _SET_BACK_S = 3600.0
 """By no more than that a clock is set back while a job runs."""
@@ -108,6 +108,8 @@ class _Reader:
     def _beside(self, plan: Mapping[str, Any], left: ExitRecord | None, result: Mapping[str, Any]) -> dict[str, Any]:
         """What other records say of the figures of a result."""
         logged = logged_figures(self.run.steps, plan, result) if _STEPS in self.names else {}
+        if _EVALUATIONS in self.names:
+            logged |= evaluated_figures(self.run.evaluations, result)
         return {**logged, JOB_S: left.elapsed_s if left else None}
 
     def _is_to_be_read(self, entry: os.DirEntry[str]) -> bool:

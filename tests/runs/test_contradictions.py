@@ -15,7 +15,9 @@ from hpc_llm.api.answers import report
 from hpc_llm.api.handle import Run, status
 from hpc_llm.api.rows import parse
 from hpc_llm.records import metrics
-from hpc_llm.records.agreement import RATES
+from hpc_llm.records.comparing import RATES
+from hpc_llm.records.run import RunPaths
+from hpc_llm.runs.reading import read_records
 
 PLAN: dict[str, Any] = {
     "task": "pretrain", "cluster": "local", "method": "ddp", "model": "tiny", "nodes": 1, "gpus_per_node": 0, "world_size": 1,
@@ -454,3 +456,63 @@ def test_a_last_line_that_is_torn_tells_of_no_last_loss(tmp_path: Path) -> None:
         (made / "steps.jsonl").write_bytes((made / "steps.jsonl").read_bytes()[:-cut])
         [row] = parse(made)
         assert (row.outcome, row.loss_last) == ("COMPLETED", result_of(PLAN)["loss_last"])
+
+
+EVALUATED = {"eval_loss": 5.5, "perplexity": 244.69, "evaluations": 1, "best_step": 12, "best_eval_loss": 5.5}
+OF_EVALUATIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "a loss of which no exponential is known": ({**EVALUATED, "eval_loss": 5534.8}, "perplexity"),
+    "a perplexity without a loss": ({"eval_loss": None, "perplexity": 7.0, "evaluations": 0}, "perplexity"),
+    "the best of none": ({"best_step": 7, "evaluations": 0}, "best_step"),
+    "a best step behind the last one": ({**EVALUATED, "best_step": 24000}, "best_step"),
+    "a best loss above the last one": ({**EVALUATED, "best_eval_loss": 5.9}, "eval_loss"),
+    "another than its line has": ({**EVALUATED, "eval_loss": 5.4, "perplexity": 221.4, "best_eval_loss": 5.4}, "eval_loss"),
+    "an epoch of more than all steps": ({**EVALUATED, "epoch_time_s": 71122.0}, "epoch_time_s"),
+    "parameters that nothing holds": (
+        {"num_parameters": 1_000_000, "parameter_types": {"trained": ["float32"], "frozen": []}, "held_bytes": {"parameters": {"device": 0, "host": 2_000_000}}},
+        "num_parameters",
+    ),
+    "a window longer than its run": ({"elapsed_s": 0.0, "measured_window_s": 0.37}, "elapsed_s"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_EVALUATIONS)
+def test_what_contradicts_evaluations_epochs_and_bytes(name: str, tmp_path: Path) -> None:
+    changed, empty = OF_EVALUATIONS[name]
+    plan = changed_plan(data=["x"], epochs=0.5)
+    made = written(tmp_path / "r1", result_of(PLAN, **changed), steps_of(PLAN), plan)
+    line = {"step": 12, "eval_loss": 5.5, "perplexity": 244.69}
+    (made / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
+    [row] = parse(made)
+    assert row.outcome == "INVALID" and getattr(row, empty) is None
+    honest = written(
+        tmp_path / "r2", result_of(PLAN, **EVALUATED, epoch_time_s=24 * sum(TIMES) / 7), steps_of(PLAN), plan
+    )
+    (honest / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
+    [row] = parse(honest)
+    assert (row.outcome, row.outcome_reason, row.best_step) == ("COMPLETED", None, 12)
+
+
+def test_nodes_that_are_not_those_of_the_ranks_are_none(tmp_path: Path) -> None:
+    plan = changed_plan(nodes=1000, tasks_per_node=1)
+    [row] = parse(written(tmp_path / "r1", result_of(PLAN), steps_of(PLAN), plan))
+    assert row.outcome == "INVALID" and row.nodes is None and row.tokens_per_second is not None
+
+
+ENDED_EARLY = {"loss_first": 6255.6, "loss_last": 1.0, "trained_tokens": 10**6, "measured_steps": 14}
+
+
+@pytest.mark.parametrize("name", ENDED_EARLY)
+def test_a_run_that_was_ended_early_is_held_to_its_lines(name: str, tmp_path: Path) -> None:
+    plan = changed_plan(steps=100_000, loss_floor_nats=None)
+    lines = [{**row, "trained_tokens": 62, "more": "x" * 9000} for row in steps_of(PLAN)]  # a long file
+    honest = result_of(PLAN, outcome="UNKNOWN", trained_tokens=744)
+
+    def said(at: str, result: dict[str, Any], steps: list[dict[str, Any]]) -> str | None:
+        found = read_records(RunPaths(written(tmp_path / at, result, steps, plan))).result
+        assert found is not None
+        return found.contradiction
+
+    assert said("r1", honest, lines) is None
+    assert name in (said("r2", {**honest, name: ENDED_EARLY[name]}, lines) or "")
+    # A rank that is stopped between a step and its line has one step more.
+    assert said("r3", honest, lines[:-1]) is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hpc_llm.parsing.registry import FolderFormat
 from hpc_llm.parsing.rows import COLUMNS, INFER, STEP_COLUMNS, Row, Step, kind_of_task, measures_nothing, searches
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.records import metrics
-from hpc_llm.records.agreement import contradiction_in
+from hpc_llm.records.agreement import contradiction_in, ranks_that_differ
 from hpc_llm.records.files import read_json_lines
 from hpc_llm.records.possible import bounded, is_possible, possible
 from hpc_llm.records.run import Outcome, RunPaths, is_run
@@ -83,6 +84,8 @@ def row_of(found: Look, source: str) -> Row:
     columns: dict[str, Any] = _columns_in({name: records.plan.get(name) for name in planned})
     if contradiction_in(records.plan):
         columns.pop("global_batch_size", None)
+    if ranks_that_differ(records.plan):
+        columns |= {"nodes": None, "world_size": None}
     result = records.result.values if records.result else {}
     columns |= {} if measures_nothing(task) else _of_training(records.plan)
     made = read_steps(records.run.steps, records.plan) if not result and records.has_steps else Steps()
@@ -216,9 +219,19 @@ def _job_id(records: Records) -> str | None:
 def _started_at(records: Records) -> str | None:
     """ISO 8601, as the worker wrote it, else when the script began."""
     written = Fields(records.result.values).text("started_at") if records.result else None
+    if written is not None and not _is_moment(written):
+        written = None
     if written or records.exit is None or records.exit.started_at is None:
         return written or None
     return iso(records.exit.started_at)
+
+
+def _is_moment(text: str) -> bool:
+    """Whether it is a date with its time."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).year > 0
+    except ValueError:
+        return False
 
 
 FORMAT = FolderFormat(
