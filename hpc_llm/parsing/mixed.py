@@ -9,10 +9,12 @@ Once may be chance, or a line that was torn: it must be seen more than once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpc_llm.parsing.rules import Value
+from hpc_llm.parsing.run import LogRun
+from hpc_llm.parsing.two_losses import WITHIN, Behind, Level, differ
 
 PROOFS = 2
 """So often it must be seen."""
@@ -37,6 +39,20 @@ def in_words(what: str) -> str:
     'the step lines of more than one run stand here mixed (they have two numbers of steps in turns), so no figure is taken'
     """
     return f"the step lines of more than one run stand here mixed ({what}), so no figure is taken"
+
+
+def first_piece(runs: Sequence[LogRun], since: LogRun | None, what: str) -> int:
+    """The place of the first of those runs which is a piece of the ones that stand mixed `since` one of them."""
+    first = next((place for place, run in enumerate(runs) if run is since), len(runs) - 1)
+    while what == LOSSES and first > 0 and runs[first].lines < WITHIN:
+        first -= 1  # each time that the numbers went back a run was begun
+    return first
+
+
+def has_too_many_lines(run: LogRun) -> bool:
+    """Whether more lines were printed of training than it has steps, of which each has one at most."""
+    total = run.values.get("total_steps")
+    return not run.numbered and isinstance(total, int) and 1 < total < run.lines - 1
 
 
 @dataclass
@@ -96,26 +112,34 @@ class Mixture:
     _last_has_two: bool = False
     _doubles: int = 0
     """Steps in a row that had two losses."""
+    _behind: Behind = field(default_factory=Behind)
+    _level: Level = field(default_factory=Level)
 
     def restart(self) -> None:
         """A program begins: going back is no wonder."""
-        self._paths = _Paths()
+        self._paths, self._behind, self._level = _Paths(), Behind(), Level()
         self._seen.clear()
         self._last, self._last_has_two, self._doubles = None, False, 0
 
     def of(
-        self, owner: str, number: float | None, values: Mapping[str, Value], *, one_loss: bool = False
+        self,
+        owner: str,
+        number: float | None,
+        values: Mapping[str, Value],
+        *,
+        one_loss: bool = False,
     ) -> str | None:
         """The next line, of the program `owner`: what shows that it is not of the same run.
 
-        With `one_loss` no two ranks print the same step with different losses.
+        With `one_loss` no two ranks print the same step with different losses. The number may be that of a
+        place, which several steps may have.
         """
         if _TOTAL in values and self._totals.see(values[_TOTAL]):
             return TOTALS
         if number is None:
             return None
         known = self._seen.get(number)
-        if one_loss and self._has_two_losses(number, values.get("loss")):
+        if one_loss and self._has_two(number, values, "order" not in values):
             return LOSSES
         if known is None:
             self._seen[number] = owner, values
@@ -126,13 +150,17 @@ class Mixture:
             self._contradicted = [*self._contradicted[-PROOFS:], number]
         return SAME_STEP if len(self._contradicted) >= PROOFS else None
 
+    def _has_two(self, number: float, values: Mapping[str, Value], is_step: bool) -> bool:
+        level = self._has_two_losses(number, values.get("loss")) if is_step else self._level.see(number, values)
+        return self._behind.see(number, values.get("loss")) or level
+
     def _has_two_losses(self, number: float, loss: Value | None) -> bool:
         """Whether steps in a row came twice at once with different losses: a restart repeats them one behind the other."""
         if number != self._last:
             self._doubles = self._doubles if self._last_has_two else 0
             self._last, self._last_loss, self._last_has_two = number, loss, False
         elif not self._last_has_two and loss is not None and self._last_loss is not None:
-            self._last_has_two = loss != self._last_loss
+            self._last_has_two = differ(loss, self._last_loss)
             self._doubles += self._last_has_two
         return self._doubles >= PROOFS
 

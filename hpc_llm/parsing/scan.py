@@ -20,7 +20,7 @@ from hpc_llm.parsing.fast import FastLane, end_of_chunk
 from hpc_llm.parsing.held import Held
 from hpc_llm.parsing.joining import MOST_RUNS, is_stray, leave_out, merge, rejoin, without_empty
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of
-from hpc_llm.parsing.mixed import Mixture, in_words
+from hpc_llm.parsing.mixed import Mixture, first_piece, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
 from hpc_llm.parsing.rules import BEGINS, EACH_RANK, LARGEST, PAUSES, Kind, Rule, Value
@@ -326,7 +326,7 @@ class Scanner:
         """All since the numbers went back are pieces of the runs whose lines stand here mixed: one row says so."""
         self._flush()
         since = self._went_back_in if self._mixture.is_between else self.run
-        first = next((place for place, run in enumerate(self.runs) if run is since), len(self.runs) - 1)
+        first = first_piece(self.runs, since, shown)
         for later in self.runs[first + 1 :]:
             merge(self.runs[first], later)
         del self.runs[first + 1 :]

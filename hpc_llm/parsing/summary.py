@@ -8,6 +8,7 @@ from typing import Any
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.search import Found
 from hpc_llm.parsing.completing import tokens_per_step
+from hpc_llm.parsing.mixed import LOSSES, has_too_many_lines, in_words
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
 from hpc_llm.parsing.rules import BEGINS, EMPTY_COLUMNS, LEFT_EMPTY, Value
@@ -73,6 +74,8 @@ def row_of(run: LogRun) -> Row:
     _hold_to_the_run(run, columns, values, averages=not seen or seen[0].averages)
     _hold_to_relations(run, columns, values)
     _judge(run, columns, values)
+    if seen and seen[0].one_loss and has_too_many_lines(run):
+        run.mixed = run.mixed or in_words(LOSSES)
     if run.mixed is not None:
         _empty(run, columns)
     return Row(**columns)

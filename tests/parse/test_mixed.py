@@ -130,3 +130,73 @@ def test_lines_of_all_ranks_together_are_printed_once(read: Callable[..., Readin
     """`Global Tokens/s` is what one rank prints for all, however many there are."""
     [row] = read(LAUNCHED.format(2) + MIXED["one pace and one total"]).rows
     assert "more than one run" in str(row.outcome_reason)
+
+
+def factory(step: int, loss: float) -> str:
+    clock = f"0:{step // 60:02}:{step % 60:02}"
+    return f'{{"current_steps": {step}, "total_steps": 1000, "loss": {loss - step / 100:.4f}, "lr": 1e-05, "epoch": 0.1, "elapsed_time": "{clock}"}}\n'
+
+
+def titan(step: int, loss: float) -> str:
+    return (
+        f"[titan] - root - INFO - step: {step:2}  loss: {loss - step / 100:.4f}  memory: 40.00GiB(50.00%)  tps: 1,000\n"
+    )
+
+
+def place(step: int, loss: float, each: float = 0.01) -> str:
+    return (
+        f"{{'loss': {loss - step / 100:.4f}, 'grad_norm': 0.75, 'learning_rate': 1e-05, 'epoch': {step * each:.2f}}}\n"
+    )
+
+
+def megatron_of(step: int, loss: float) -> str:
+    return megatron(step).replace(f"lm loss: {9 - step / 10:.6E}", f"lm loss: {loss - step / 100:.6E}")
+
+
+def behind(line: Callable[[int, float], str], lag: int, jitter: int = 0) -> str:
+    """Two runs of one program, the second `lag` steps behind, or now before and now behind the other."""
+    events = [(float(step), line(step, 5.0)) for step in range(1, 60)]
+    events += [(step + lag + 0.5 - jitter * (step % 4 == 0), line(step, 7.0)) for step in range(1, 60)]
+    return "".join(text for _, text in sorted(events, key=lambda event: event[0]))
+
+
+@pytest.mark.parametrize("line", [factory, titan, place, megatron_of])
+@pytest.mark.parametrize(("lag", "jitter"), [(0, 0), (1, 0), (2, 0), (3, 0), (7, 0), (0, 1)])
+def test_two_runs_of_one_program_are_no_copies_however_far_apart(
+    read: Callable[..., Reading], line: Callable[[int, float], str], lag: int, jitter: int
+) -> None:
+    [row] = read(behind(line, lag, jitter)).rows
+    assert "stand here mixed" in (row.outcome_reason or "")
+    assert {name for name, value in row.to_dict().items() if value is not None} <= KEPT
+
+
+def test_two_trainings_with_their_headers_and_summaries_are_told_by_their_lines(read: Callable[..., Reading]) -> None:
+    """Losses that cross, at places of a hundredth of an epoch: no step has two lines."""
+    head = "***** Running training *****\n  Num examples = 800\n  Total optimization steps = 60\n"
+    lines = [place(step, 5.0 + other * 0.02 * (step % 3 - 1)) for step in range(1, 61) for other in (0, 1)]
+    ends = [
+        f"{{'train_runtime': {seconds}, 'train_steps_per_second': {60 / seconds:.3f}, 'epoch': 0.6}}\n"
+        for seconds in (100.0, 150.0)
+    ]
+    [row] = read(head + head + "".join(lines) + "".join(ends)).rows
+    assert row.loss_first is row.loss_last is row.elapsed_s is row.step_time_s_mean is None
+    few = [place(step, 5.0 + other * 0.2 * (-1) ** step, 0.05) for step in range(1, 21) for other in (0, 1)]
+    [row] = read("".join(few)).rows
+    assert "each step has two losses" in (row.outcome_reason or "")
+
+
+def test_lines_of_one_run_that_share_a_place_are_its_own(read: Callable[..., Reading]) -> None:
+    """Of an epoch of many steps two digits are printed, and losses go up and down."""
+    lines = [
+        f"{{'loss': {5 + 0.3 * (-1) ** step - step / 999:.4f}, 'grad_norm': 0.75, 'learning_rate': {1e-5 - step * 1e-8:.3e}, 'epoch': {step / 200:.2f}}}\n"
+        for step in range(1, 150)
+    ]
+    [row] = read("".join(lines)).rows
+    assert row.loss_first is not None and row.loss_last is not None
+    # One that begins again twice repeats what it has lost, one step behind the other.
+    again = [
+        megatron_of(step, 5.0 + part / 10)
+        for part, steps in enumerate((range(1, 30), range(20, 40), range(30, 60)))
+        for step in steps
+    ]
+    assert all("mixed" not in (row.outcome_reason or "") for row in read("".join(again)).rows)

@@ -325,15 +325,14 @@ FORMAT = LineFormat(
     ),
     precedence=40,
     averages=False,
+    one_loss=True,
     rules=(
         rule(
             Kind.START,
             r"\*\*\*\*\* Running training \*\*\*\*\*(?:\n[^\n=]{0,120} Num examples = <num_examples>)?",
             literal="***** Running training *****",
         ),
-        rule(
-            Kind.RUN, r"\b[tcs]p_size['\"]?[ =:]{1,3}(?:[2-9]|[1-9]\d{1,4})\b", lambda _: {_SHARES: 1}, literal="p_size"
-        ),
+        rule(Kind.RUN, r"\b[tcs]p_size['\"]?[ =:]{1,3}(?!1\b)[1-9]\d{0,4}\b", lambda _: {_SHARES: 1}, literal="p_size"),
         rule(Kind.RUN, r" Num update steps per epoch = <steps_per_epoch>", literal=" Num update steps per epoch = "),
         rule(Kind.STEP, r"\{'loss': " + _TWICE + r"[^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),
         rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_", pauses=True),

@@ -88,6 +88,7 @@ FORMAT = LineFormat(
     name="llama-factory",
     hints=(b'"current_steps": ',),
     precedence=35,
+    one_loss=True,
     averages=False,
     rules=(
         rule(Kind.STEP, r'\{"current_steps": [^{}\n]*\}', _line, literal='{"current_steps": '),

@@ -47,6 +47,7 @@ FORMAT = LineFormat(
     hints=(b"step: ", b"[titan]"),
     confirm=re.compile(rb"step: +\d+ +loss: +\S+ +(?:\w+: +\S+ +){0,9}memory: +[\d.]+GiB\([\d.]+%\) |\[titan\] "),
     precedence=30,
+    one_loss=True,
     packed=True,
     rules=(
         rule(Kind.START, r"Starting job: ", literal="Starting job: "),
