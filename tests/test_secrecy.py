@@ -81,7 +81,7 @@ SECRETS = [
     "eyJhbGciOiJub25lIn0.eyJzdWIiOiIxIn0.", "sk-ant-sid01-Ab-cdefghij_k12", "sk-svcacct-abc_DEF-123456789012345678", "whsec_abcdefghijklmnopqrstuvwx12",
     "pplx-abcdefghijklmnopqrstuvwxyz0123456789abcdef", "xai-abcdefghijklmnopqrstuvwxyz0123456789", "1//0gabcdefghijklmnopqrstuvwxyz",
     "shpss_0123456789abcdef0123456789abcdef", "lin_api_abcdefghijklmnopqrstuvwxyz0123456789", "KGAT_0123456789abcdef0123456789abcdef",
-    "123456789:AAEhBOweik6ad9r_QXMENQjcrbGa-12345a", "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs",
+    "123456789:AAEhBOweik6ad9r_QXMENQjcrbGa-12345a", "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw", "HF_TOKEN?=abcdef12345", "HF_TOKEN ?= hf_abcdefghijkl", "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs",
     "https://discord.com/api/webhooks/123456789012345678/abcdefghijklmnopqrstuvwxyz", "sq0csp-abcdefghijklmnopqrstuvwxyz01234567890",
     "X-Amz-Signature=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "PuTTY-User-Key-File-2: ssh-rsa",
     # programs

@@ -22,6 +22,8 @@ _TIMES = 4.0
 """As many times the usual time of its steps lasts an interval in which something else took place: a save of 40 s between steps of 4.5 s."""
 _DRAWN_S = 1.0
 """As often a bar is drawn at least, where each step is shorter; states further apart are those of a log with lines left out."""
+_MOVED = 2
+"""So many readings of another bar that goes on tell that it is drawn while this one stands still."""
 _ROUNDING_S = 2.0
 """A bar tells whole seconds."""
 
@@ -46,15 +48,26 @@ class _Bar:
     intervals: int = 0
     longest: list[tuple[int, int]] = field(default_factory=list)
     """Seconds and steps of the longest intervals, as a heap."""
+    beside: list[int] = field(default_factory=lambda: [0, 0])
+    """How often another bar moved while this one stood still, and the seconds of that."""
+    moved_beside: int = 0
+    """Readings of another bar that moved, since the last one of this."""
+    first_beside: int = 0
+    """And before the first one."""
 
     def read(self, done: int, time_s: int) -> None:
         """The next reading; one that goes back is of another bar, or of another process."""
+        moved_beside, self.moved_beside = self.moved_beside, 0
+        if self.first is None:
+            self.first_beside = moved_beside
         before, self.last = self.last, (done, time_s)
         self.first = self.first or self.last
         if before is None or before[0] < 1:  # the first step warms up
             return
         steps, time_s = done - before[0], time_s - before[1]
-        if steps >= 0 and time_s >= 0 and (steps or time_s):
+        if not steps and time_s > 0 and moved_beside >= _MOVED:
+            self.beside = [self.beside[0] + 1, self.beside[1] + time_s]
+        elif steps >= 0 and time_s >= 0 and (steps or time_s):
             self.steps, self.time_s, self.intervals = self.steps + steps, self.time_s + time_s, self.intervals + 1
             self._keep((time_s, steps))
 
@@ -66,8 +79,12 @@ class _Bar:
 
     def merge(self, later: _Bar) -> None:
         if later.first is not None:
+            self.moved_beside += later.first_beside
             self.read(*later.first)
+            self.moved_beside = 0
+        self.moved_beside += later.moved_beside
         self.last = later.last or self.last
+        self.beside = [one + other for one, other in zip(self.beside, later.beside, strict=True)]
         self.steps, self.time_s = self.steps + later.steps, self.time_s + later.time_s
         self.intervals += later.intervals
         for interval in later.longest:
@@ -84,7 +101,8 @@ class _Bar:
         far = [(t, n) for t, n in drawn if t > _TIMES * usual * max(1, n) + _ROUNDING_S]
         near = self.steps - sum(n for _, n in far), self.time_s - sum(t for t, _ in far)
         step_s = near[1] / near[0]
-        return Pauses(len(far), sum(t - n * step_s for t, n in far), step_s) if far else None
+        count = len(far) + self.beside[0]
+        return Pauses(count, sum(t - n * step_s for t, n in far) + self.beside[1], step_s) if count else None
 
 
 @dataclass
@@ -92,15 +110,25 @@ class Bars:
     """The bars of a run, by how many steps each has."""
 
     of_length: dict[int, _Bar] = field(default_factory=dict)
+    moves: int = 0
+    """Readings of bars that went on."""
 
     def look(self, text: bytes) -> None:
         """Go on with `text`."""
-        if b"%|" not in text:
+        if b"%|" not in text and b"% " not in text:  # notebooks and narrow terminals have no graphic
             return
         for done, total, hours, minutes, seconds in _READING.findall(text):
             bar = self._bar(int(total))
             if bar is not None:
+                self._note_beside(bar, int(done))
                 bar.read(int(done), (int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds))
+
+    def _note_beside(self, moving: _Bar, done: int) -> None:
+        """Say to the other bars that this one goes on meanwhile; one that is drawn anew where it stands does not."""
+        if moving.last is not None and done > moving.last[0]:
+            self.moves += 1
+            for bar in self.of_length.values():
+                bar.moved_beside += bar is not moving
 
     @property
     def moved(self) -> bool:
@@ -109,14 +137,17 @@ class Bars:
 
     def _bar(self, total: int) -> _Bar | None:
         if total not in self.of_length and len(self.of_length) < _MOST:
-            self.of_length[total] = _Bar()
+            self.of_length[total] = _Bar(moved_beside=self.moves)
         return self.of_length.get(total)
 
     def merge(self, later: Bars) -> None:
         """Go on with what a later piece of the log saw."""
+        for total, known in self.of_length.items():
+            known.moved_beside += later.moves if total not in later.of_length else 0
         for total, one in later.of_length.items():
             if (bar := self._bar(total)) is not None:
                 bar.merge(one)
+        self.moves += later.moves
 
     def pauses(self) -> Iterator[tuple[int, Pauses]]:
         """The length of each bar that stood still, and what shows it."""

@@ -12,7 +12,7 @@ from hpc_llm.parsing.mixed import LOSSES, has_too_many_lines, in_words
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
 from hpc_llm.parsing.rules import BEGINS, EMPTY_COLUMNS, LEFT_EMPTY, Value
-from hpc_llm.parsing.run import RATES, LogRun
+from hpc_llm.parsing.run import PEAKS, RATES, LogRun
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.relations import broken
 from hpc_llm.records.run import Outcome
@@ -29,6 +29,8 @@ _AND_ROUNDING = 1.01
 LEAST_FOR_WARMUP = 3
 """With fewer step lines than this the first one is not left out of the means where the log begins in the middle of a run."""
 
+_ROUNDED_BYTES = 0.01 * (1 << 30)
+"""What two digits of GB leave out."""
 MESSAGES = "messages"
 """Format of a log without any metric whose messages say how the run ended."""
 
@@ -45,7 +47,7 @@ def row_of(run: LogRun) -> Row:
         run.values["first_step"], run.values["last_step"] = int(run.first), int(run.last)
         run.values["steps_in_first_line"] = _steps_in_first_line(run) or 1
     seen = [line_format(name) for name in sorted(run.formats, key=lambda n: (run.formats[n], n))]
-    values = {**run.companion, **run.inherited, **run.values, **_timed(run)}
+    values = {**run.companion, **run.inherited, **run.values, **_timed(run), **_larger_below(run)}
     for one in seen:
         values = {**one.defaults, **values} if one is seen[0] else values
         if one.finish is not None:
@@ -79,6 +81,16 @@ def row_of(run: LogRun) -> Row:
     if run.mixed is not None:
         _empty(run, columns)
     return Row(**columns)
+
+
+def _larger_below(run: LogRun) -> dict[str, Value]:
+    """Peaks that a library saw and the program did not: it may have looked at what was allocated between steps alone."""
+    pairs = ((name, run.companion.get(name), run.values.get(name)) for name in PEAKS)
+    return {
+        name: below
+        for name, below, own in pairs
+        if below is not None and own is not None and float(below) > float(own) + _ROUNDED_BYTES
+    }
 
 
 def _losses(run: LogRun, values: Mapping[str, Value]) -> tuple[float | None, float | None]:

@@ -17,7 +17,7 @@ SHAPES = late_pattern(
     | gh[opsur]_[A-Za-z0-9]{16,} | github_pat_[A-Za-z0-9_]{16,} | dckr_(?:pat|oat)_[A-Za-z0-9_-]{16,}
     | (?:AKIA|ASIA|ABIA)[A-Z0-9]{12,} | (?:shpss|lin_api|figd|rpa|KGAT|whsec|secret)_(?=[A-Za-z_]{0,60}[0-9])[A-Za-z0-9]{24,}
     | (?:pplx|xai)-(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{24,} | sq0(?:csp|atp)-[A-Za-z0-9_-]{20,} | 1//0[A-Za-z0-9_-]{20,}
-    | [0-9]{8,10}:AA[A-Za-z0-9_-]{33} | [MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}
+    | [0-9]{6,12}:AA[A-Za-z0-9_-]{30,} | [MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}
     | discord(?:app)?\.com/api/webhooks/[0-9]{10,20}/[A-Za-z0-9_-]{20,}
     | (?:gsk|r8|glsa|ntn|shpat|tgp_v1|wandb_v1)_[A-Za-z0-9_]{24,} | dapi[a-f0-9]{32}
     | gl(?:pat|dt|rt|ptt|cbt|agent|oas|soat|ft|imt)-[A-Za-z0-9_-]{12,}

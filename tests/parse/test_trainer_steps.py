@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+
+from hpc_llm.parsing import parse_paths
 
 HEAD = """***** Running training *****
   Num examples = 51,200
@@ -110,3 +113,25 @@ def test_llama_factory_counts_the_tokens_of_earlier_calls(row, before):
     text = first + "".join(factory(step, 6 * (step - 300), 10_000 * step) for step in range(310, 501, 10))
     found = row(text)
     assert (found.tokens_per_second, found.step_time_s_mean) == (pytest.approx(10_000 / 6), 6.0)
+
+
+def _state(order: list[int], rate: float = 0.5) -> str:
+    lines = [{"loss": 5 - step / 100, "step": step, "epoch": step / 100} for step in order]
+    end = {"train_runtime": 200.0, "train_steps_per_second": rate, "step": 100, "epoch": 1.0}
+    return json.dumps({"global_step": 100, "max_steps": 100, "log_history": [*lines, end]})
+
+
+@pytest.mark.parametrize("order", [[100, 50, 10], [10, 50, 100, 50], [10, 10, 50]])
+def test_a_history_that_goes_back_has_no_first_and_last_loss(tmp_path: Path, order: list[int]) -> None:
+    (tmp_path / "trainer_state.json").write_text(_state(order))
+    [row] = parse_paths([tmp_path])
+    assert row.loss_first is row.loss_last is None and "do not follow" in (row.outcome_reason or "")
+    (tmp_path / "trainer_state.json").write_text(_state([10, 50, 100]))
+    [row] = parse_paths([tmp_path])
+    assert (row.loss_first, row.loss_last, row.outcome_reason) == (4.9, 4.0, None)
+
+
+def test_more_steps_than_were_made_are_none(tmp_path: Path) -> None:
+    (tmp_path / "trainer_state.json").write_text(_state([10, 50, 100], rate=50.0))
+    [row] = parse_paths([tmp_path])
+    assert row.measured_steps is row.step_time_s_mean is None and "make 10000 steps" in (row.outcome_reason or "")

@@ -6,6 +6,7 @@ steps in that time are known only where the Trainer counted others than those th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from hpc_llm.parsing import trainer_steps
 from hpc_llm.parsing.formats.hf_trainer import rates
 from hpc_llm.parsing.registry import DocumentFormat
 from hpc_llm.parsing.rows import TRAIN, Row, Step
+from hpc_llm.records.metrics import finite
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.json_text import figures
 
@@ -58,13 +60,13 @@ def _summary(history: list[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
-    losses = [as_number(entry["loss"]) for entry in history if "loss" in entry]
+    losses, why = _losses(history)
     done, total = state.get("global_step"), state.get("max_steps")
     row = Row(
         format="hf-trainer",
         kind=TRAIN,
-        loss_first=losses[0] if losses else None,
-        loss_last=losses[-1] if losses else None,
+        loss_first=finite(losses[0]) if losses else None,
+        loss_last=finite(losses[-1]) if losses else None,
     )
     row.eval_loss, row.elapsed_s = _last(history, "eval_loss"), _last(history, "train_runtime")
     row.perplexity = _last(history, "perplexity") or _last(history, "eval_perplexity")
@@ -72,15 +74,28 @@ def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
         row.micro_batch_size = state["train_batch_size"]
     if isinstance(done, int) and done > 0 and row.elapsed_s:
         steps = trainer_steps.of_a_summary(_summary(history), total)
+        if steps is not None and steps > done:
+            steps, why = None, f"train_steps_per_second and train_runtime make {steps} steps, and global_step is {done}"
         row.measured_steps, row.warmup_steps = steps, None if steps is None else 0
         if not _is_paused(state, history, done):
             row.step_time_s_mean = None if steps is None else row.elapsed_s / steps
             row.tokens_per_second, row.tokens_per_second_per_gpu = _rates(state, history, row.elapsed_s)
     if row.elapsed_s is not None or (isinstance(done, int) and isinstance(total, int) and 0 < total <= done):
         row.outcome = Outcome.COMPLETED.value
+        row.outcome_reason = f"figures that contradict each other are left empty: {why}" if why else None
     else:
         row.outcome, row.outcome_reason = Outcome.UNKNOWN.value, f"a checkpoint at step {done} of {total}"
     return row
+
+
+def _losses(history: list[dict[str, Any]]) -> tuple[list[float | None], str | None]:
+    """Those of the lines in their order; none, and why, where the steps are not in it or one has two: the Trainer adds a line a step."""
+    lines = [entry for entry in history if "loss" in entry]
+    steps = [entry.get("step") for entry in lines]
+    known = [step for step in steps if isinstance(step, int) and not isinstance(step, bool)]
+    if any(later <= one for one, later in itertools.pairwise(known)):
+        return [], "the steps of log_history do not follow one another"
+    return [as_number(entry["loss"]) for entry in lines], None
 
 
 def _is_paused(state: dict[str, Any], history: list[dict[str, Any]], done: int) -> bool:

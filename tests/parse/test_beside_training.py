@@ -1,0 +1,61 @@
+"""What is printed beside the program's own figures and contradicts them: another bar that moves, an engine that saw more memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hpc_llm.parsing import Reading
+
+GIB = 1 << 30
+
+
+def bar(done: int, total: int, seconds: int, graphic: str) -> str:
+    clock = f"{seconds // 60:02}:{seconds % 60:02}"
+    return f"{100 * done // total:3}%{graphic} {done}/{total} [{clock}<01:00,  1.33it/s]\n"
+
+
+def trained(graphic: str, pause_s: int, *, other: bool) -> str:
+    """100 steps of 0.7 s; behind each ten of them a pause, in which another bar moves."""
+    lines, clock = ["***** Running training *****\n  Total optimization steps = 100\n", bar(0, 100, 0, graphic)], 0.0
+    for done in range(5, 101, 5):
+        clock += 3.5
+        lines.append(bar(done, 100, int(clock), graphic))
+        if done % 10 == 0:
+            clock += pause_s
+            lines += [bar(one, 7, one // 3, graphic) for one in range(8)] if other else []
+            lines.append(bar(done, 100, int(clock), graphic))
+    lines.append(f"{{'train_runtime': {clock}, 'train_steps_per_second': {100 / clock:.3f}, 'epoch': 1.0}}\n")
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("graphic", ["", "|####      |"])
+def test_a_bar_that_stands_while_another_moves_leaves_no_step_time(read: Callable[..., Reading], graphic: str) -> None:
+    [row] = read(trained(graphic, 3, other=True)).rows
+    assert row.step_time_s_mean is None and row.elapsed_s == 100.0
+    [row] = read(trained(graphic, 0, other=False)).rows
+    assert row.step_time_s_mean == pytest.approx(0.7, rel=0.02)
+
+
+def test_bars_of_the_parts_of_a_step_are_no_pause(read: Callable[..., Reading]) -> None:
+    """Such a bar moves between two readings of training's, which never stands still."""
+    lines = ["***** Running training *****\n  Total optimization steps = 50\n", bar(0, 50, 0, "|# |")]
+    for done in range(1, 51):
+        lines += [bar(part, 4, 0, "|# |") for part in range(5)] + [bar(done, 50, done, "|# |")]
+    lines.append("{'train_runtime': 50.0, 'train_steps_per_second': 1.0, 'epoch': 1.0}\n")
+    [row] = read("".join(lines)).rows
+    assert row.step_time_s_mean == pytest.approx(1.0)
+
+
+ENGINE = (
+    "[Step {i}/20] Loss: 5.1 | Tokens/s: 41.3 | GPU Mem (GB): {own:.2f}\n[INFO] [logging.py:107:log_dist] [Rank 0] step={i}, skipped=0, lr=[1e-05], mom=[(0.9, 0.999)]\n"
+    "[INFO] [timer.py:264:stop] epoch=0/micro_step={i}/global_step={i}, RunningAvgSamplesPerSec=0.119, CurrSamplesPerSec=0.118, MemAllocated=13.01GB, MaxMemAllocated=18.12GB\n"
+)
+
+
+@pytest.mark.parametrize(("own", "taken"), [(12.81, 18.12), (18.12, 18.12), (19.5, 19.5)])
+def test_a_peak_below_what_the_engine_counted_is_none(read: Callable[..., Reading], own: float, taken: float) -> None:
+    text = "".join(ENGINE.format(i=i, own=own) for i in range(1, 21))
+    [row] = read(f"{text}Avg GPU Mem (GB): {own:.2f}\nPeak GPU Mem (GB): {own:.2f}\n").rows
+    assert row.peak_allocated_bytes == pytest.approx(taken * GIB, rel=1e-3)
