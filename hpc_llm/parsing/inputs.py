@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpc_llm.errors import RequestError, notice, pass_over
+from hpc_llm.parsing.output_dirs import repeated
 from hpc_llm.parsing.own_tables import HEAD, is_own_table
 from hpc_llm.parsing.registry import folder_formats
 from hpc_llm.records.files import LEADS_OUT, leads_out_of_run, reason_of, why_not_followed
@@ -126,6 +127,8 @@ class _Search:
     """Folders and files, without links: several may lead to one."""
     named: set[str]
     """Files that were given themselves."""
+    repeated: set[str] = field(default_factory=set)
+    """Files of a training of which others in its output folder say all."""
 
     def under(self, folder: Path, real: Path) -> Iterator[Path]:
         """What `folder`, which is `real` without links, holds."""
@@ -141,6 +144,13 @@ class _Search:
         except OSError as error:
             pass_over(folder, reason_of(error))
             return
+        if again := repeated(folder, (entry.name for entry in entries)):
+            self.repeated.update(map(str, again))
+            more = f" and {len(again) - 1} more" if len(again) > 1 else ""
+            pass_over(
+                again[0],
+                f"it{more} of that folder repeat{'' if more else 's'} what another of its files says of one training",
+            )
         for entry in entries:
             try:
                 yield from self._entry(entry, Path(entry.path), real)
@@ -161,7 +171,9 @@ class _Search:
         if entry.is_dir():
             if not entry.is_symlink() or not self._is_met_anyway(real):
                 yield from self.under(path, real)
-        elif entry.is_file() and not _is_no_log(path) and str(real) not in self.named:
+        elif (
+            entry.is_file() and not _is_no_log(path) and str(real) not in self.named and str(path) not in self.repeated
+        ):
             self.seen.add(str(real))
             if not _may_be_read(path):
                 return
