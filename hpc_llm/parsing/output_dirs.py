@@ -40,7 +40,7 @@ def repeated(folder: Path, names: Iterable[str]) -> list[Path]:
 
 
 def _states(paths: list[Path]) -> tuple[list[Path], list[Mapping[str, Any]]]:
-    """Which states hold no line that the last one has not, and the lines of that."""
+    """Which states hold no line of training that the last one has not, and the lines of that."""
     repeats: list[Path] = []
     last: list[Any] = []
     lines: set[str] = set()
@@ -51,9 +51,14 @@ def _states(paths: list[Path]) -> tuple[list[Path], list[Mapping[str, Any]]]:
             continue
         if not last:
             last, lines = history, set(map(repr, history))
-        elif lines.issuperset(map(repr, history)):
+        elif (own := _of_training(history)) and lines.issuperset(map(repr, own)):
             repeats.append(path)
     return repeats, [entry for entry in last if isinstance(entry, dict)]
+
+
+def _of_training(history: list[Any]) -> list[Any]:
+    """Its lines with a loss: evaluations on the way say nothing of the end."""
+    return [entry for entry in history if isinstance(entry, dict) and "loss" in entry]
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -242,7 +242,7 @@ class Scanner:
             if self.run.stream is None or self.run.stream == stream_of(chunk, found.start):
                 self.run.add_to_step(values)
         elif kind is Kind.TICK:
-            if values and not self.run.over and not self.run.tick(values):
+            if values and not (self.run.over or self._copies.repeats_line(found, chunk) or self.run.tick(values)):
                 self._open(found, None, values, chunk)
         else:
             sure = self._later.take(self.run, values, below, found, chunk)

@@ -59,3 +59,17 @@ def test_a_peak_below_what_the_engine_counted_is_none(read: Callable[..., Readin
     text = "".join(ENGINE.format(i=i, own=own) for i in range(1, 21))
     [row] = read(f"{text}Avg GPU Mem (GB): {own:.2f}\nPeak GPU Mem (GB): {own:.2f}\n").rows
     assert row.peak_allocated_bytes == pytest.approx(taken * GIB, rel=1e-3)
+
+
+TIMERS = "[Rank 0] time (ms) | fwd: {a:.2f} | bwd: {b:.2f} | bwd_inner: {b:.2f} | bwd_allreduce: 0.10 | step: {c:.2f}\n"
+
+
+@pytest.mark.parametrize("prefixes", [("", ""), ("0: ", "1: ")])
+def test_a_timer_s_line_that_is_printed_twice_is_of_one_step(
+    read: Callable[..., Reading], prefixes: tuple[str, str]
+) -> None:
+    lines = [TIMERS.format(a=10.0 + step, b=20.0 + step, c=5.0 + step / 10) for step in range(12)]
+    [once] = read("".join(prefixes[0] + line for line in lines)).rows
+    [twice] = read("".join(prefix + line for line in lines for prefix in prefixes)).rows
+    assert once.step_time_s_mean is not None
+    assert (twice.measured_steps, twice.step_time_s_mean) == (once.measured_steps, once.step_time_s_mean)
