@@ -18,6 +18,8 @@ _KINDS_OF_REMOVAL = {
     "code": "code",
     "caches": "caches",
 }
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095
+"""Bytes that Linux takes."""
 _OTHERWISE = {("clean", word): f"remove=['{kind}']" for word, kind in _KINDS_OF_REMOVAL.items()}
 """Function and keyword of the command line -> how a program says it."""
 
@@ -77,9 +79,31 @@ def _check_kind(place: str, parameter: inspect.Parameter, value: Any) -> None:
     annotation = str(parameter.annotation)
     if value is None and ("None" in annotation or parameter.default is None):
         return
+    if "os.PathLike" in annotation or "Named" in annotation:
+        for text in (
+            [value] if isinstance(value, (str, os.PathLike)) else value if isinstance(value, (list, tuple)) else []
+        ):
+            _refuse_no_path(place, text)
     needed = _needed(annotation, value)
     if needed is not None:
         raise RequestError(f"{place} is {shown(value)}: {needed} is needed.")
+
+
+def _refuse_no_path(place: str, value: Any) -> None:
+    """Raise RequestError for text that no file system takes as a path."""
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        return
+    if "\0" in text:
+        raise RequestError(
+            f"{place} is {text[:80]!r}, and no path holds a zero byte: give the name of a file or folder."
+        )
+    longest = max(map(len, os.fsencode(text).split(b"/")))
+    if longest > _LONGEST_NAME or len(os.fsencode(text)) > _LONGEST_PATH:
+        raise RequestError(
+            f"{place} begins with {text[:40]!r} and is {len(text)} letters long: names have at most {_LONGEST_NAME} bytes, "
+            f"paths {_LONGEST_PATH}."
+        )
 
 
 def _needed(annotation: str, value: Any) -> str | None:

@@ -9,8 +9,11 @@ from typing import Any
 
 from hpc_llm.errors import RequestError
 
+_DEEPEST = 50
+"""Levels of mappings and lists; no experiment has ten."""
 
-def plain(value: Any, place: str) -> Any:
+
+def plain(value: Any, place: str, level: int = 0) -> Any:
     """The same value made of text, numbers, lists and dictionaries alone.
 
     Raises:
@@ -20,16 +23,23 @@ def plain(value: Any, place: str) -> Any:
         return _exact(value)
     if isinstance(value, os.PathLike) and isinstance(path := os.fspath(value), str):
         return path
+    if level > _DEEPEST:
+        raise RequestError(
+            f"{place.partition('.')[0] or 'the experiment'} holds itself, or has more than {_DEEPEST} levels: give values that end."
+        )
     if isinstance(value, Mapping):
-        return {_key(key, place): plain(item, f"{place}.{key}" if place else str(key)) for key, item in value.items()}
+        return {
+            _key(key, place): plain(item, f"{place}.{key}" if place else str(key), level + 1)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [plain(item, place) for item in value]
+        return [plain(item, place, level + 1) for item in value]
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
         return float(value)
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # a single value of an array, as numpy's booleans
-        return plain(value.item(), place)
+        return plain(value.item(), place, level + 1)
     raise RequestError(
         f"{place or 'the experiment'} is of type {type(value).__name__}, which no experiment can hold: "
         "give text, a number, a path, a list or a mapping."

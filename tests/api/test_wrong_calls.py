@@ -88,3 +88,20 @@ def test_the_sentence_says_what_is_needed(call: Any, said: str) -> None:
 
 def test_a_folder_of_a_model_may_be_a_path(tmp_path: Path) -> None:
     assert "there is no model" in str(answer(hpc_llm.model, name=tmp_path / "none"))
+
+
+@pytest.mark.parametrize("function", ["parse", "diagnose", "status", "report"])
+@pytest.mark.parametrize("text", ["a\0b", "a" * 100_000, "x/" + "a" * 300, "/a" * 3000, ["a\0b"]])
+def test_what_no_file_system_takes_as_a_path_is_told(function: str, text: str | list[str]) -> None:
+    with pytest.raises(RequestError, match=r"zero byte|letters long"):
+        getattr(hpc_llm, function)(text)
+
+
+def test_a_setting_that_holds_itself_is_told() -> None:
+    cycle: dict[str, object] = {}
+    cycle["a"] = cycle
+    rows: list[object] = []
+    rows.append(rows)
+    for settings in (cycle, {"deepspeed": {"x": rows}}):
+        with pytest.raises(RequestError, match="set holds itself"):
+            hpc_llm.plan(cluster="local", method="ddp", model="tiny", set=settings)
