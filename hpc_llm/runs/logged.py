@@ -41,7 +41,7 @@ def logged_figures(path: Path, plan: Mapping[str, Any], result: Mapping[str, Any
     found: dict[str, Any] = {}
     losses = [loss for row in rows if (loss := figure_of(row, "loss")) is not None]
     # A rank that is stopped between a step and its line has one step more than the file.
-    is_ended = is_ended or (ended_early and is_begun and _has_all(result, rows, warm))
+    is_ended = is_ended or (ended_early and is_begun and _has_all(result, rows))
     if is_ended and losses:
         found["loss_last"] = losses[-1]
     if is_begun and losses:
@@ -53,8 +53,9 @@ def logged_figures(path: Path, plan: Mapping[str, Any], result: Mapping[str, Any
         found["steps"] = rows[-1]["step"]
     if done is not None and warm is not None:
         found |= _measured(plan, rows, done + warm)
-    if is_begun and is_unbroken and len(rows) > 1 and warm is not None and ended_early:
-        found["most_measured_steps"] = max(len(rows) - warm, 0) + 1
+    measured = _measured_lines(rows)
+    if is_begun and is_unbroken and len(rows) > 1 and measured is not None and ended_early:
+        found["most_measured_steps"] = measured + 1
     if is_begun and is_ended and is_unbroken and done == 0:
         found |= _answered(rows, warm or 0) if plan.get("task") == ANSWERS else {}
     return {f"{LOGGED}{name}": value for name, value in found.items()}
@@ -74,11 +75,16 @@ def evaluated_figures(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{LOGGED}{name}": value for name, value in found.items()}
 
 
-def _has_all(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], warm: int | None) -> bool:
-    """Whether a result is of as many steps as the lines are, and says so twice."""
+def _has_all(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a result has the times of as many steps as the lines are."""
     times = result.get("step_times_s")
-    measured = len(times) if isinstance(times, list) else None
-    return warm is not None and measured is not None and measured == max(len(rows) - warm, 0)
+    return isinstance(times, list) and len(times) == _measured_lines(rows)
+
+
+def _measured_lines(rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """How many lines are of measured steps; None where one does not say whether it is of the warm-up."""
+    marks = [row.get("warmup") for row in rows]
+    return marks.count(False) if all(isinstance(mark, bool) for mark in marks) else None
 
 
 def _answered(rows: Sequence[Mapping[str, Any]], warm: int) -> dict[str, Any]:

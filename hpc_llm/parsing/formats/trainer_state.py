@@ -14,7 +14,6 @@ from hpc_llm.parsing import trainer_steps
 from hpc_llm.parsing.formats.hf_trainer import rates
 from hpc_llm.parsing.registry import DocumentFormat
 from hpc_llm.parsing.rows import TRAIN, Row, Step
-from hpc_llm.records.metrics import finite
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.json_text import figures
 
@@ -65,8 +64,8 @@ def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
     row = Row(
         format="hf-trainer",
         kind=TRAIN,
-        loss_first=finite(losses[0]) if losses else None,
-        loss_last=finite(losses[-1]) if losses else None,
+        loss_first=losses[0] if losses else None,
+        loss_last=losses[-1] if losses else None,
     )
     row.eval_loss, row.elapsed_s = _last(history, "eval_loss"), _last(history, "train_runtime")
     row.perplexity = _last(history, "perplexity") or _last(history, "eval_perplexity")
