@@ -92,6 +92,7 @@ def _beside(plan: Mapping[str, Any], result: Mapping[str, Any], times: Sequence[
         "ranks": ranks,
         "batches_s": sum(times) or None,
         "own_window_s": result.get("measured_window_s") if has_own_window else None,
+        "own_elapsed_s": result.get("elapsed_s") if not _is_vllm(plan) else None,  # its times are by its own clock
         "planned_queries": count_of(plan, "queries"),
         "queries_of_all": queries if is_whole else None,
         "queries_at_least": count_of(plan, "queries") if is_whole else None,
@@ -144,7 +145,7 @@ _RELATIONS = (
     _equal("total_time_s, and measured_window_s", amount("total_time_s"), amount("own_window_s")),
     _most("measured_window_s, and total_time_s", amount("measured_window_s"), amount("total_time_s")),
     _most("the times of all batches, and total_time_s of all ranks", amount("batches_s"), amount("total_time_s", "ranks")),
-    _most("total_time_s, and seconds of the run", amount("total_time_s"), amount("elapsed_s")),
+    _most("total_time_s, and seconds of the run", amount("total_time_s"), amount("own_elapsed_s")),
     _counted("total_queries, and those that were planned", amount("total_queries"), amount("planned_queries")),
     _counted("planned queries, and total_queries", amount("queries_at_least"), amount("queries_of_all")),
     _counted("generated_tokens, and the most of all queries", amount("generated_tokens"), amount("most_generated")),
@@ -179,6 +180,8 @@ def _of_latencies(
     first = result.get(FIRST_TIMES)
     right = {_FIRST: _spread(first)} if isinstance(first, Sequence) and len(first) == queries else {}
     if new and queries and sizes and result.get("generated_tokens") == queries * new:
+        # vLLM's percentiles are those of batches.
+        sizes = [1] * len(times) if _is_vllm(plan) else sizes
         latencies = [seconds for seconds, size in zip(times, sizes, strict=True) for _ in range(size)]
         right[_LATENCY] = _spread(latencies)
         if new > 1:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hpc_llm.api.rows import parse
 from hpc_llm.records.agreement import contradictions
+from hpc_llm.records.answering import LATENCIES
 from hpc_llm.worker.answers import AnsweredBatch, AnsweredQuery, Answers
+from hpc_llm.worker.tasks.vllm_bench import figures
 
 PLAN: dict[str, Any] = {
     "task": "infer", "cluster": "local", "method": "ddp", "model": "tiny", "nodes": 1, "gpus_per_node": 0, "tasks_per_node": 1,
@@ -119,3 +122,22 @@ def test_a_task_that_measures_nothing_has_no_figures() -> None:
         assert contradictions({"task": task}, {"outcome": "COMPLETED", "world_size": 1, "elapsed_s": 3.0}) == []
         [(why, names)] = contradictions({"task": task}, {"outcome": "COMPLETED", "tokens_per_second": 9e6})
         assert "measures nothing" in why and names == ("tokens_per_second",)
+
+
+def test_percentiles_of_vllm_are_those_of_its_batches() -> None:
+    """And its times are by a clock of its own, so nothing holds them to that of the run."""
+    seconds = [0.5, 0.51, 0.52, 0.53]
+    plan = SimpleNamespace(
+        inference=SimpleNamespace(prompt_tokens=24, new_tokens=16), batch=SimpleNamespace(micro_batch_size=4),
+        parallel=SimpleNamespace(gpus_per_node=0),
+    )  # fmt: skip
+    base = {
+        name: value for name, value in result_of(elapsed_s=0.1, measured_window_s=None).items() if name not in LATENCIES
+    }
+    own = {"prefill_time_s", "decode_time_s", "prefill_tokens_per_second", "decode_tokens_per_second"}
+    result = {name: value for name, value in base.items() if name not in own} | figures(plan, seconds)  # type: ignore[arg-type]
+    flat = {**PLAN, "engine": "vllm", "micro_batch_size": 4, "global_batch_size": 4, "queries": 16, "prompt_tokens": 24}
+    honest = {**result, "micro_batch_size": 4, "global_batch_size": 4}
+    assert contradictions(flat, honest) == []
+    [(why, _)] = contradictions(flat, {**honest, "latency_s_p90": 0.52})
+    assert "latency_s_p90" in why
