@@ -25,6 +25,7 @@ from hpc_llm.records.possible import bounded
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.reporting.profiles import Profile, read_profile
 from hpc_llm.reporting.repeats import flat, is_a_repeats, settings_of
+from hpc_llm.reporting.same_logs import SameLogs
 from hpc_llm.reporting.sharing import Pool
 from hpc_llm.reporting.telemetry import Curve, utilization
 from hpc_llm.runs.looks import Look, look
@@ -187,9 +188,13 @@ def collect(
         raise RequestError("report reads files and folders, not stdin: write the log to a file, and give its name.")
     found: dict[tuple[str, str | None], ReportedRun] = {}
     jobs: dict[Hashable, ReportedRun] = {}
+    logs = SameLogs()
     for run in _read(paths):
         key = _identity(run.row.source, run.row.run_id)
         if key in found or (without is not None and Path(key[0]).is_relative_to(without.resolve())):
+            continue
+        if not run.is_ours and (copied := logs.first_of(run.row)) is not None:
+            pass_over(run.row.source, f"a copy of {copied}: one measurement counts once")
             continue
         first = jobs.setdefault(run.submission, run) if run.submission is not None else run
         if first is not run:

@@ -77,8 +77,8 @@ def test_markdown_marks_the_best_and_stays_a_table(written: Path) -> None:
 
 
 def test_markdown_names_the_runs_that_have_no_counterpart(tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        lines = [f"iter {i}: loss {5 - i / 50:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(50)]
+    for start, name in ((5, "first"), (6, "second")):
+        lines = [f"iter {i}: loss {start - i / 50:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(50)]
         (tmp_path / f"{name}.log").write_text("".join(lines))
     assert command(["report", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
     table = [line for line in (tmp_path / "out" / "results.md").read_text().splitlines() if line.startswith("|")]
