@@ -107,6 +107,55 @@ def _all_tokens(figures: Figures) -> float | None:
     return prompt + generated if prompt is not None and generated is not None else None
 
 
+_LATENCIES = (
+    "latency_s_mean", "latency_s_p50", "latency_s_p90", "latency_s_p99", "time_to_first_token_s_p50", "time_per_output_token_s_mean",
+)  # fmt: skip
+_ABOVE_P99 = 0.01
+"""The share of the answers that took longer than nearly all."""
+
+
+def _at_most(one: str, other: str, empty: tuple[str, ...] = _LATENCIES) -> Relation:
+    """Two latencies of the same answers of a benchmark, as rounded as its table has them."""
+    return Relation(
+        f"{one}, and {other}", amount(one), "<=", amount(other), empty, share=1e-3, slack=amount(times=1e-4)
+    )
+
+
+def _most_of_mean(name: str) -> Amount:
+    """What a mean can be at most: the few answers above the 99th percentile took no longer than the benchmark."""
+
+    def of(figures: Figures) -> float | None:
+        nearly, longest, count = (
+            amount(f"{name}_p99")(figures),
+            amount("elapsed_s")(figures),
+            amount("answered_requests")(figures),
+        )
+        if nearly is None or longest is None or not count:
+            return None
+        return nearly + (_ABOVE_P99 + 1 / count) * longest
+
+    return of
+
+
+def _latency_relations() -> tuple[Relation, ...]:
+    """No percentile is below a lower one, no part of an answer takes longer than it, and none longer than the benchmark."""
+    parts = ("time_to_first_token_s", "time_per_output_token_s", "latency_s")
+    return (
+        *(_at_most(f"latency_s_{one}", f"latency_s_{other}") for one, other in (("p50", "p90"), ("p90", "p99"), ("p50", "p99"))),
+        *(_at_most(f"{part}_p50", f"{part}_p99", tuple(n for n in _LATENCIES if n.startswith(part))) for part in parts[:2]),
+        *(_at_most(f"time_to_first_token_s_{which}", f"latency_s_{which}") for which in ("mean", "p50", "p99")),
+        *(
+            Relation(f"{part}_mean, and the most by its p99 and the duration", amount(f"{part}_mean"), "<=", _most_of_mean(part),
+                     tuple(n for n in _LATENCIES if n.startswith(part)), slack=amount(times=1e-4))
+            for part in parts
+        ),
+        *(
+            Relation(f"{name}, and the duration", amount(name), "<=", amount("elapsed_s"), (name,), slack=amount(times=_ROUNDED_S))
+            for name in _LATENCIES
+        ),
+    )  # fmt: skip
+
+
 _NO_SHORTER_STEP = Relation(
     "seconds of the least step, and step_time_s_mean", amount(times=LEAST_STEP_S), "<=", amount("step_time_s_mean"), _OF_STEPS, slack=amount(times=0.0)
 )  # fmt: skip
@@ -125,6 +174,7 @@ RELATIONS = (
     _served("input_tokens_per_second", amount("served_prompt_tokens"), "input tokens/s by the duration, and input tokens"),
     _served("output_tokens_per_second", amount("served_generated_tokens"), "output tokens/s by the duration, and output tokens"),
     _served("tokens_per_second", _all_tokens, "tokens/s by the duration, and tokens"),
+    *_latency_relations(),
     Relation("share of the memory, and all", amount("memory_share"), "<=", amount(times=1.0), ("peak_reserved_bytes",)),
     Relation(
         "TFLOP/s of the utilisation, by the GPU's dense peak, and those that are printed", amount("mfu", PEAK), "=", amount("model_tflops_per_gpu"),

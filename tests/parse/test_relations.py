@@ -76,3 +76,44 @@ def test_the_file_of_a_benchmark_is_held_to_its_counts_too(tmp_path: Path, rate:
     (tmp_path / "a.json").write_text(json.dumps({**said, "total_token_throughput": 1996.0, "request_throughput": 9.98}))
     [row] = parse_paths([tmp_path / "a.json"])
     assert row.tokens_per_second == taken and ("contradict" in (row.outcome_reason or "")) == (taken is None)
+
+
+SERVE_JSON = {
+    "model_id": "m", "num_prompts": 100, "duration": 10.0, "completed": 100, "total_input_tokens": 10000, "total_output_tokens": 20000,
+    "request_throughput": 10.0, "output_throughput": 2000.0, "total_token_throughput": 3000.0, "mean_ttft_ms": 100.0,
+    "median_ttft_ms": 90.0, "p99_ttft_ms": 200.0, "mean_tpot_ms": 10.0, "median_tpot_ms": 9.0, "p99_tpot_ms": 20.0,
+    "mean_e2el_ms": 1500.0, "median_e2el_ms": 1400.0, "p99_e2el_ms": 2000.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "figure", "kept"),
+    [
+        ({}, "latency_s_p99", True),
+        ({"p99_e2el_ms": 1.0}, "latency_s_p50", False),
+        ({"mean_e2el_ms": 1.0, "median_e2el_ms": 1.0, "p99_e2el_ms": 2.0}, "time_to_first_token_s_p50", False),
+        ({"mean_e2el_ms": 1e9}, "latency_s_mean", False),
+        ({"mean_tpot_ms": 5000.0}, "time_per_output_token_s_mean", False),
+        ({"p99_ttft_ms": 1.0}, "time_to_first_token_s_p50", False),
+        ({"mean_tpot_ms": 60.0}, "time_per_output_token_s_mean", True),
+    ],
+)
+def test_latencies_of_a_benchmark_that_contradict_are_empty_and_told(
+    row, changed: dict[str, float], figure: str, kept: bool
+) -> None:
+    """A few slow answers may lift a mean above the 99th percentile."""
+    found = row(json.dumps(SERVE_JSON | changed), "serve.json")
+    assert (getattr(found, figure) is not None) == kept == (found.outcome_reason is None)
+    assert found.tokens_per_second == 3000.0
+
+
+def test_latencies_in_the_table_of_a_benchmark_are_held_to_one_another(read) -> None:
+    table = SERVED.format(**GOOD) + "Median E2EL (ms):   1400.00\nP99 E2EL (ms):   1.00\n"
+    reading = read(table)
+    assert (reading.rows[0].latency_s_p50, reading.rows[0].latency_s_p99) == (None, None)
+    assert any("latency_s_p50" in one for one in reading.left_empty)
+
+
+def test_percentiles_of_the_latency_benchmark_rise(row) -> None:
+    found = row(json.dumps({"avg_latency": 2.5, "percentiles": {"50": 2.5, "90": 2.0, "99": 3.5}}), "l.json")
+    assert (found.latency_s_p50, found.step_time_s_p50, found.step_time_s_mean) == (None, None, None)

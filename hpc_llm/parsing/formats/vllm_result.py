@@ -24,6 +24,13 @@ _MILLISECONDS = {
 """Columns of what the serving benchmark writes in ms; those of the whole latency only where it is asked for them."""
 
 
+_BESIDE = {
+    "time_to_first_token_s_mean": "mean_ttft_ms",
+    "time_to_first_token_s_p99": "p99_ttft_ms",
+    "time_per_output_token_s_p50": "median_tpot_ms",
+    "time_per_output_token_s_p99": "p99_tpot_ms",
+}
+"""What has no column and is held against those that have one."""
 _SERVED = {
     "requests_per_second": "request_throughput",
     "output_tokens_per_second": "output_throughput",
@@ -65,14 +72,26 @@ def _row(found: dict[str, Any], rate: str | None, time: str) -> Row:
     if row.generated_tokens_per_second is not None:  # both are over the same time
         row.prompt_tokens_per_second = _number(row.tokens_per_second - row.generated_tokens_per_second)
     for column, key in _MILLISECONDS.items():
-        value = _number(found.get(key))
-        setattr(row, column, None if value is None else value / 1000)
+        setattr(row, column, _seconds(found, key))
     served = {name: found.get(key) for name, key in _SERVED.items()}
-    for said, names in broken({**served, "elapsed_s": row.elapsed_s, "tokens_per_second": row.tokens_per_second}):
-        row.outcome_reason = f"figures that contradict each other: {said}"
+    _leave_out_contradictions(row, {**served, **{name: _seconds(found, key) for name, key in _BESIDE.items()}})
+    return row
+
+
+def _leave_out_contradictions(row: Row, beside: dict[str, Any]) -> None:
+    """Of figures that contradict each other, or one of those `beside`, none is kept."""
+    columns = ("elapsed_s", "tokens_per_second", *_MILLISECONDS)
+    told = list(broken({**beside, **{name: getattr(row, name) for name in columns}}))
+    if told:
+        row.outcome_reason = f"figures that contradict each other: {told[0][0]}"
+    for _, names in told:
         for name in names:
             setattr(row, name, None)
-    return row
+
+
+def _seconds(found: dict[str, Any], key: str) -> float | None:
+    value = _number(found.get(key))
+    return None if value is None else value / 1000
 
 
 def _unanswered(found: dict[str, Any]) -> str | None:
@@ -95,13 +114,15 @@ def _unanswered(found: dict[str, Any]) -> str | None:
 
 def _fill_latency(row: Row, found: dict[str, Any]) -> None:
     """All queries of a batch take as long as it: their answers have one length."""
-    row.step_time_s_mean = row.latency_s_mean = float(found["avg_latency"])
+    row.latency_s_mean = float(found["avg_latency"])
     percentiles = found.get("percentiles")
     if isinstance(percentiles, dict):
         row.latency_s_p50, row.latency_s_p90, row.latency_s_p99 = (
             _number(percentiles.get(p)) for p in ("50", "90", "99")
         )
-        row.step_time_s_p50, row.step_time_s_p90 = row.latency_s_p50, row.latency_s_p90
+    _leave_out_contradictions(row, {})
+    row.step_time_s_mean = row.latency_s_mean
+    row.step_time_s_p50, row.step_time_s_p90 = row.latency_s_p50, row.latency_s_p90
 
 
 def _number(value: object) -> float | None:
