@@ -20,6 +20,8 @@ SETTINGS = frozenset(
 """Facts that hold for a whole run, which programs say before its first step."""
 
 
+_FEW = 8
+"""Steps after which two programs that print in turns would have been seen."""
 OF_ONE_RUN = ("world_size", "gpu")
 """What no run changes: a program that goes on from a checkpoint on other ranks, or on another GPU, has rates of its own."""
 
@@ -45,6 +47,10 @@ class Held:
 
     values: dict[str, Value] = field(default_factory=dict)
     companion: dict[str, Value] = field(default_factory=dict)
+    program: str | None = None
+    """The format of the last step line that began no copy."""
+    behind: LogRun | None = None
+    """The run in whose place another program's, or one with another total, came."""
 
     def take(
         self, run: LogRun, values: Mapping[str, Value], below: bool, found: Hit, chunk: bytes
@@ -60,9 +66,24 @@ class Held:
         (self.companion if below else self.values).update({n: v for n, v in values.items() if n in held})
         return {n: v for n, v in values.items() if n not in held}
 
-    def are_of_another(self, run: LogRun) -> bool:
-        """Whether the step that follows them is that of another run."""
-        return is_another_setup(run.known, self.values)
+    def are_of_another(self, run: LogRun, found: Hit, number: float | None, values: Mapping[str, Value]) -> bool:
+        """Whether the step that follows them is that of another run: by them, or because another program or total stands in its line."""
+        before, self.program = self.program, found.format.name if found.format is not None else None
+        if is_another_setup(run.known, self.values):
+            return True
+        if number is None or run.last is None or not run.numbered or run.goes_on(number):
+            return False
+        total = {**run.values, **run.pending}.get("total_steps")
+        is_other = "step" in values and (
+            before not in (None, self.program) or values.get("total_steps", total) != total
+        )
+        if is_other:
+            self.behind = self.origin(run)
+        return is_other
+
+    def origin(self, run: LogRun) -> LogRun:
+        """The run behind which `run` stands, where so few of its steps were seen that the two may yet prove to be mixed."""
+        return self.behind if self.behind is not None and run.lines <= _FEW else run
 
     def give(self, run: LogRun) -> None:
         """They are of `run`."""

@@ -292,7 +292,7 @@ class Scanner:
             return
         elif self._shows_two_rows(number):
             return
-        elif self.run.goes_back(number, by_step) or self._later.are_of_another(self.run):
+        elif self._later.are_of_another(self.run, found, number, values) or self.run.goes_back(number, by_step):
             self._begin(chunk, found.start, only_after_results=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
@@ -325,7 +325,7 @@ class Scanner:
     def _mix(self, shown: str) -> None:
         """All since the numbers went back are pieces of the runs whose lines stand here mixed: one row says so."""
         self._flush()
-        since = self._went_back_in if self._mixture.is_between else self.run
+        since = self._later.origin((self._went_back_in if self._mixture.is_between else None) or self.run)
         first = first_piece(self.runs, since, shown)
         for later in self.runs[first + 1 :]:
             merge(self.runs[first], later)

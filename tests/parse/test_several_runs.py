@@ -357,3 +357,34 @@ def test_a_resumed_run_of_deepspeed_is_one(read, lines: int, copies: int) -> Non
     assert found.outcome_reason == f"the log stops at step {1000 + 10 * lines} without a message of an end"
     again = text + text.replace("] step=1", "] step=2")
     assert len(read(again).rows) == 2
+
+
+MEGATRON_LINE = (
+    " iteration {0:8d}/ {1:7d} | consumed samples: {2:8d} | elapsed time per iteration (ms): {3} | learning rate: 1.0E-05 |"
+    " global batch size:     8 | lm loss: 2.0 |\n"
+)
+LLAMA_FACTORY_LINE = (
+    '{{"current_steps": {0}, "total_steps": 6750, "loss": 2.2, "lr": 1e-06, "epoch": 0.1, "percentage": 1.0,'
+    ' "elapsed_time": "0:00:{0:02d}", "remaining_time": "6:00:00"}}\n'
+)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "".join(MEGATRON_LINE.format(i, 100000, 8 * i, 4000.0) for i in range(1370, 1376)),
+        "".join(LLAMA_FACTORY_LINE.format(i) for i in range(10, 50, 10)),
+    ],
+    ids=["another number of steps", "another program"],
+)
+def test_excerpts_of_two_runs_without_an_opening_have_two_rows(read, second: str) -> None:
+    """The second one's numbers are higher, so nothing but the total and the program's form tells it from the first."""
+    first = "".join(MEGATRON_LINE.format(i, 1000, 8 * i, 1000.0) for i in range(1, 6))
+    rows, alone = read(first + second).rows, [*read(first).rows, *read(second).rows]
+    assert [one.step_time_s_mean for one in rows] == [one.step_time_s_mean for one in alone]
+    assert [one.loss_last for one in rows] == [2.0, alone[1].loss_last]
+
+
+def test_a_run_whose_lines_are_missing_in_between_is_one(read) -> None:
+    text = "".join(MEGATRON_LINE.format(i, 1000, 8 * i, 1000.0) for i in (*range(1, 6), *range(300, 306)))
+    assert len(read(text).rows) == 1
