@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hpc_llm.parsing import Reading, Row, Step
+from hpc_llm.parsing.bars import Bars
 
 EVAL = "{'eval_loss': 1.2, 'eval_runtime': 30.0, 'epoch': %.1f}\n"
 ENDED = "{'train_runtime': %s, 'train_samples_per_second': 9.0, 'train_steps_per_second': %s, 'train_loss': 2.0, 'epoch': 4.0}\n"
@@ -196,3 +197,21 @@ def test_a_clock_of_a_few_whole_seconds_gives_no_step_time(
     long = "".join(bar(step, 4000, int(step * step_s)) for step in range(1, 301))
     [row] = read(bar(0, 4000, 0) + long + loss(0.1)).rows
     assert row.step_time_s_mean == pytest.approx(step_s, rel=0.02) and row.measured_steps == 300
+
+
+@pytest.mark.parametrize("graphic", ["| ", "|####      | "])
+def test_other_bars_within_a_standing_clock_show_a_pause(graphic: str) -> None:
+    """In a notebook a bar has no graphic; a pause of three seconds is told by the evaluation's own bar alone."""
+    graphic = graphic if "#" in graphic else " "
+    text, clock = "", 0
+    for done in range(1, 41):
+        clock += 1
+        text += f" 10%{graphic}{done}/40 [00:{clock:02d}<00:30,  1.00s/it]\n" if clock < 60 else ""
+        if done in (10, 20, 30):
+            text += "".join(f" 50%{graphic}{i}/7 [00:00<00:01,  2.00it/s]\n" for i in range(1, 8))
+            clock += 3
+            text += f" 10%{graphic}{done}/40 [00:{clock:02d}<00:30,  1.00s/it]\n"
+    bars = Bars()
+    bars.look(text.encode())
+    [pauses] = [stood for total, stood in bars.pauses() if total == 40]
+    assert (pauses.count, pauses.time_s, pauses.step_s) == (3, 9.0, 1.0)
