@@ -33,16 +33,28 @@ def diagnose(
     Raises:
         RequestError: a target that is neither a path nor the name of a run in `logs`.
     """
-    return [found for target in names_of(targets) for found in _diagnose(target, logs_folder(logs))]
+    from hpc_llm.parsing.streams import pairs
+
+    given = names_of(targets)
+    errors = pairs(Path(name) for name in given if isinstance(name, str) and name and Path(name).is_file())
+    beside = {output: name for name, output in errors.items()}
+    folder = logs_folder(logs)
+    return [
+        found
+        for target in given
+        if target not in errors
+        for found in _diagnose(target, folder, beside.get(target) if isinstance(target, str) else None)
+    ]
 
 
-def _diagnose(target: Run | str, logs: Path) -> Iterable[Diagnosis]:
+def _diagnose(target: Run | str, logs: Path, errors: str | None) -> Iterable[Diagnosis]:
+    """`errors` is the file of errors beside an output: both are of one job."""
     from hpc_llm.diagnosis import diagnose_jobs, diagnose_run, jobs_under
 
     if isinstance(target, Run):
         yield diagnose_run(target.paths)
     elif target and (path := Path(target)).exists():
-        yield from diagnose_jobs(jobs_under([path]))
+        yield from diagnose_jobs(jobs_under([path, *([Path(errors)] if errors else [])]))
     else:
         yield diagnose_run(find_run(target, logs))
 

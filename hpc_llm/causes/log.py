@@ -75,7 +75,7 @@ class LogFindings:
     """The same of what no script prints by chance."""
     ended_line: tuple[int, str] | None = None
     saved_line: tuple[int, str] | None = None
-    """The last line behind the steps that says that something was saved, where something was found behind the end."""
+    """The last line behind the steps that says that something was saved, before what failed behind the end."""
     has_steps: bool = False
     last_line: tuple[int, str] | None = None
     error_line: tuple[int, str] | None = None
@@ -137,8 +137,9 @@ class LogFindings:
     def _note_saved(self, blocks: Iterable[Block]) -> None:
         """Keep the last line before what failed behind the end that says that something was saved."""
         late = [one.position for one in self.found if one.is_root and one.position > (self.ended_at or 0)]
-        for block in blocks if late else ():
-            for said in _SAVED.finditer(block.text, 0, max(0, min(late) - block.offset)):
+        for block in blocks:  # what failed may also stand in the file of errors
+            until = max(0, min(late) - block.offset) if late else len(block.text)
+            for said in _SAVED.finditer(block.text, 0, until):
                 text = said[0].decode("utf-8", "replace").strip()
                 self.saved_line = (block.line_number(said.start()), text)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -73,7 +74,7 @@ def diagnose(
         raise RequestError(
             "diagnose needs a run, a log file, a folder, or - for stdin. `hpc-llm status` lists the runs."
         )
-    found = [diagnosis for target in targets for diagnosis in _diagnose(target, logs)]
+    found = [one for is_stdin, some in groupby(targets, "-".__eq__) for one in _diagnose(list(some), is_stdin, logs)]
     if not found:
         raise RequestError(
             f"there is no run and no log in {', '.join(targets)}: give a run, a log file, or a folder that holds some."
@@ -87,11 +88,12 @@ def diagnose(
         _show(diagnosis)
 
 
-def _diagnose(target: str, logs: Path) -> Iterable[Diagnosis]:
+def _diagnose(targets: list[str], is_stdin: bool, logs: Path) -> Iterable[Diagnosis]:
+    """Those that are named together: two files may be of one job."""
     from hpc_llm.api import diagnose
     from hpc_llm.api.answers import diagnose_stream
 
-    return [diagnose_stream(sys.stdin.buffer)] if target == "-" else diagnose(target, logs=logs)
+    return [diagnose_stream(sys.stdin.buffer) for _ in targets] if is_stdin else diagnose(targets, logs=logs)
 
 
 def _list(ids: list[str] | None, as_json: bool) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.outlived import TAKEN_DOWN
 from hpc_llm.causes.search import Found
+from hpc_llm.parsing.streams import pairs
 
 _LOOK = "see first whether what it saved is there whole: training need not be run again for it"
 _NOTHING_SAVED = "the output does not say that it saved its model"
@@ -26,16 +28,33 @@ _ORDERLY = (
 
 def told(cause: str, remedy: str, root: Found | None, logs: Sequence[LogFindings]) -> tuple[str, str] | None:
     """What to say of a failure behind the end of training, and the advice then; None where it is not behind one."""
-    log = next((log for log in logs if root is not None and log.file == root.file), None)
-    if log is None or root is None or not root.is_root or root.line is None or cause in TAKEN_DOWN:
+    if root is None or not root.is_root or root.line is None or cause in TAKEN_DOWN:
         return None
-    if log.ended_line is None or log.ended_at is None or log.ended_line[0] >= root.line:
+    log = _ended_before(root, logs)
+    if log is None or log.ended_line is None:
         return None
+    is_elsewhere = log.file != root.file
+    place = f"line {log.ended_line[0]}{f' of {Path(log.file).name}' if is_elsewhere else ''}"
     if _OF_A_BENCHMARK.search(log.ended_line[1]):
-        what = f"The measurement had come to its end before that (line {log.ended_line[0]}): its figures are there."
-        return what, remedy
-    saved = log.saved_line if log.saved_line and log.saved_line[0] < root.line else None
+        return f"The measurement had come to its end before that ({place}): its figures are there.", remedy
+    saved = log.saved_line if log.saved_line and (is_elsewhere or log.saved_line[0] < root.line) else None
     is_saved = f"line {saved[0]} says what it saved: {saved[1]}" if saved else _NOTHING_SAVED
     is_ending = cause in _IN_ITS_ENDING or _TEARS_DOWN.search(root.text) is not None
     lines = [_LOOK, *([_ORDERLY] if is_ending else []), *([] if is_ending and saved else [remedy])]
-    return f"Training had come to its end before that (line {log.ended_line[0]}); {is_saved}.", "\n".join(lines)
+    return f"Training had come to its end before that ({place}); {is_saved}.", "\n".join(lines)
+
+
+def _ended_before(root: Found, logs: Sequence[LogFindings]) -> LogFindings | None:
+    """The log in which training came to its end before what failed: the same one, or the output where this stands in the errors alone.
+
+    Which line of two files came first nobody says. But what ends a program ends its training, so a training that came to
+    its end had done so before; unless the errors show another one.
+    """
+    own = next((log for log in logs if log.file == root.file), None)
+    if own is None or root.line is None:
+        return None
+    if own.ended_line is not None and own.ended_at is not None:
+        return own if own.ended_line[0] < root.line else None
+    output = pairs(Path(log.file) for log in logs).get(own.file)
+    found = next((log for log in logs if log.file == output and log.ended_at is not None), None)
+    return None if own.has_steps else found

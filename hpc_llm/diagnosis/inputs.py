@@ -13,6 +13,7 @@ from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude
 from hpc_llm.diagnosis.runs_in_log import diagnose_log
 from hpc_llm.parsing.inputs import inputs
+from hpc_llm.parsing.streams import pairs
 from hpc_llm.text import sources
 
 STDIN = "-"
@@ -73,11 +74,13 @@ class _Open:
 def jobs_under(paths: Iterable[Path]) -> list[list[Path]]:
     """The runs and files under `paths`, those of one job together: `x.out` and `x.err`, or torchrun's log folder."""
     jobs: dict[str, list[Path]] = {}
-    for given in paths:
+    asked = list(paths)
+    outputs = pairs(path for path in asked if path.is_file())
+    for given in asked:
         for path in inputs([given]):
             if path.name in _PER_RANK and given.is_dir():
                 key = str(given)
             else:
-                key = _STREAM_ENDING.sub("", str(path)) if given.is_dir() else str(path)
+                key = _STREAM_ENDING.sub("", str(path)) if given.is_dir() else outputs.get(str(path), str(path))
             jobs.setdefault(key, []).append(path)
     return list(jobs.values())

@@ -10,6 +10,7 @@ from pathlib import Path
 from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.parsing.read import Reading
 from hpc_llm.parsing.rows import FIGURES, UNKNOWN_FORMAT, Row
+from hpc_llm.parsing.summary import ended_of
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
 from hpc_llm.text.blocks import open_blocks
@@ -94,9 +95,13 @@ def _joined(main: Row, other: Row, output: str, errors: str) -> Row:
     row = replace(main, **more)
     if _is_silent(other) or (other.outcome, other.cause) == (main.outcome, main.cause):
         return row
-    verdict, _ = verdict_on([_findings(name) for name in (output, errors)])
+    found = [_findings(name) for name in (output, errors)]
+    verdict, _ = verdict_on(found)
     if verdict.outcome is not Outcome.UNKNOWN and main.invalid_reason is None:
+        ended = main.outcome == Outcome.COMPLETED.value and verdict.root is not None and not found[1].has_steps
         row.outcome, row.outcome_reason, row.cause = verdict.outcome.value, verdict.reason, verdict.cause.id
+        if ended and main.source == output:
+            row.outcome_reason = f"{ended_of(main.kind)} had ended before: {verdict.reason}"
         row.cause_confidence = verdict.confidence if verdict.root is not None else None
     return row
 

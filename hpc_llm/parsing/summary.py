@@ -112,8 +112,13 @@ def _empty(run: LogRun, columns: dict[str, Any]) -> None:
         columns["outcome_reason"] = run.mixed
 
 
+def ended_of(kind: str | None) -> str:
+    """What of such a kind comes to its end, in words."""
+    return "training" if kind in (TRAIN, None) else "the measurement"
+
+
 def _what(columns: Mapping[str, Any]) -> str:
-    return "training" if columns.get("kind") in (TRAIN, None) else "the measurement"
+    return ended_of(columns.get("kind"))
 
 
 def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import hpc_llm
 from hpc_llm.parsing import Row, parse_paths
 
 STEPS = "".join(
@@ -19,6 +20,7 @@ WARNED = "warning: the cache is old\n"
 
 
 def _rows(folder: Path, **files: str) -> list[Row]:
+    folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_text(text)
     return list(parse_paths([folder]))
@@ -55,3 +57,18 @@ def test_which_of_several_runs_failed_is_not_guessed(tmp_path: Path) -> None:
     rows = _rows(tmp_path, x_out=run + run, x_err=RAISED)
     assert sorted(row.outcome or "" for row in rows) == ["COMPLETED", "COMPLETED", "FAILED"]
     assert len(_rows(tmp_path, x_out=run + run, x_err=WARNED)) == 2
+
+
+def test_what_fails_behind_training_is_told_so_from_two_files_as_from_one(tmp_path: Path) -> None:
+    (row,) = _rows(tmp_path / "whole", x_out=STEPS + END, x_err=RAISED)
+    (cut,) = _rows(tmp_path / "cut", x_out=STEPS, x_err=RAISED)
+    assert row.outcome_reason is not None and row.outcome_reason.startswith("training had ended before: ")
+    assert row.outcome == cut.outcome == "FAILED" and "had ended" not in (cut.outcome_reason or "")
+    files = [tmp_path / "whole" / name for name in ("x.err", "x.out")]
+    for named in (files, files[::-1]):
+        (found,) = hpc_llm.diagnose([str(file) for file in named])
+        assert "Training had come to its end before that (line " in found.summary and "of x.out" in found.summary
+    (alone,) = hpc_llm.diagnose(str(files[0]))
+    assert "had come to its end" not in alone.summary
+    (stopped,) = hpc_llm.diagnose([str(tmp_path / "cut" / file.name) for file in files])
+    assert stopped.cause.id == found.cause.id and "had come to its end" not in stopped.summary
