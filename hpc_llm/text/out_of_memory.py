@@ -73,8 +73,10 @@ ASKED = Words(
     ("ried to allocate", "Unable to allocate"),
 )
 """How much was asked for, of whichever memory."""
-_MOST_BYTES = 1 << 46
-"""64 TiB: more than all GPUs of a rack have. What is asked of one device or node beyond that is no size of a batch or a model."""
+_MOST_OF_A_DEVICE = 1 << 46
+"""64 TiB: more than all GPUs of a rack have. What is asked of one device beyond that is no size of a batch or a model."""
+_MOST_OF_A_NODE = 1 << 50
+"""1 PiB: twenty times what the largest node has; an absurd setting, as a rank of 10^12 of adapters, asks for less."""
 _POWERS = "KMGTPE"
 
 _DEVICE = (
@@ -110,7 +112,8 @@ def asks_the_impossible(text: str) -> bool:
     if asked is None or asked["beyond"]:
         return asked is not None
     power = 0 if asked["unit"] == "bytes" else 1 + _POWERS.index(asked["unit"][0])
-    return bool(float(asked["asked"]) * 1024**power >= _MOST_BYTES)
+    most = _MOST_OF_A_DEVICE if asked[0].startswith("Tried") else _MOST_OF_A_NODE  # as torch says it of a device alone
+    return bool(float(asked["asked"]) * 1024**power >= most)
 
 
 def is_page_locking(frames: str) -> bool:

@@ -297,7 +297,7 @@ def test_regressions_are_named_and_ratios_stand_below_the_figures(browser: Chrom
 
 def test_logs_that_say_little_are_named_and_not_compared(browser: Chrome, tmp_path: Path) -> None:
     for name in ("first", "second"):
-        lines = [f"iter {i}: loss {5 - i / 50:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(50)]
+        lines = [f"iter {i}: loss {5 - i / 50 - len(name) / 9:.4f}, time 100.00ms, mfu 30.00%\n" for i in range(50)]
         (tmp_path / f"{name}.log").write_text("".join(lines))
     (tmp_path / "notes.txt").write_text("nothing of interest\n")
     write_report(make_report(collect([tmp_path])), tmp_path / "out")

@@ -188,7 +188,7 @@ VALUES = {
     "no-kill": ("off", "true"),
     "propagate": ("STACK", "ALL", "NONE", "STACK,CORE", "stack", "FOO"),
     "mincpus": ("2", "two"),
-    "tmp": ("0", "64G", "64g", "64GB", "1000", "64GiB", "1.5G", "all"),
+    "tmp": ("0", "0G", "0g", "0GB", "64GiB", "1.5G", "all"),  # the nodes say of no disk
     "switches": ("1", "1@00:10:00", "one"),
     "get-user-env": ("10", "10L", "yes"),
 }  # fmt: skip

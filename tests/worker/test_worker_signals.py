@@ -50,11 +50,13 @@ def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
 def test_sigusr1_shows_where_each_rank_stands_and_the_run_goes_on(tmp_path: Path) -> None:
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *WORKER)
     paths = RunPaths(tmp_path / "run")
-    process = start_worker(paths.root, make_plan("z2", world_size=2, steps=80), *launch)
+    log = tmp_path / "log.err"
+    process = start_worker(paths.root, make_plan("z2", world_size=2, steps=80), *launch, errors=log)
     wait_for_steps(paths)
     for pid in family(process.pid):  # torchrun's agent too, as Slurm does it
         os.kill(pid, signal.SIGUSR1)
-    _, errors = process.communicate(timeout=300)
+    process.communicate(timeout=300)
+    errors = log.read_text()
     assert process.returncode == 0, errors[-3000:]
     for rank in range(2):
         assert f"pretrain_llm: rank {rank} of 2 on {os.uname().nodename}, " in errors

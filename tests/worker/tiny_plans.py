@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -118,11 +119,17 @@ def prepared(source: Path, packing: str = "stream") -> dict[str, Any]:
     return {"data": [str(source)], "corpus": str(facts.folder), "packing": packing}
 
 
-def start_worker(folder: Path, plan: Plan, *launch: str, **environ: str) -> subprocess.Popen[str]:
-    """The program started by hand in a run's folder, in a group of its own that ignores SIGUSR1 as a job's does."""
+def start_worker(
+    folder: Path, plan: Plan, *launch: str, errors: Path | None = None, **environ: str
+) -> subprocess.Popen[str]:
+    """The program started by hand in a run's folder, in a group of its own that ignores SIGUSR1 as a job's does.
+
+    What its ranks say goes to the file `errors`, as a job's does: each writes it whole there, and mixed into a pipe.
+    """
     write_json(RunPaths(folder).experiment, {"schema": 1, "run_id": folder.name, "plan": plan.to_dict()})
+    into = "" if errors is None else f" 2>>{shlex.quote(str(errors))}"
     return subprocess.Popen(
-        ["bash", "-c", 'trap "" USR1; exec "$@"', "-", sys.executable, *launch, "--run-dir", str(folder)],
+        ["bash", "-c", f'trap "" USR1; exec "$@"{into}', "-", sys.executable, *launch, "--run-dir", str(folder)],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
