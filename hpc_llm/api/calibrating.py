@@ -134,6 +134,8 @@ def _by_cluster(paths: Named | Iterable[Named], logs: str | os.PathLike[str] | N
         raise RequestError(
             f"of {len(given)} runs none can be used{why}. Runs count that were completed on GPUs and measured their steps."
         )
+    for why in dict.fromkeys(refused.values()):
+        notice(f"left out: {', '.join(run for run, because in refused.items() if because == why)}: {why}")
     groups: dict[str, list[Measured]] = {}
     for one in runs:
         groups.setdefault(one.plan.cluster, []).append(one)

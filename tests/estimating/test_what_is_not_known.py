@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rendering import cluster_of, planned
 
 import hpc_llm
 from hpc_llm.api import estimating
 from hpc_llm.cli import run
+from hpc_llm.estimating.calibrate import Measured, usable
+from hpc_llm.estimating.step_time import step_time, unknown_because
 from hpc_llm.records import metrics
 from hpc_llm.site.hardware import Hardware
 
@@ -99,3 +102,18 @@ def test_a_time_limit_that_is_too_short_is_told(said: Callable[..., str]) -> Non
     asked = ("--cluster=delta", "--method=z3", "--model=llama2-7b", "--steps=100")
     assert "and its time limit is 00:01:00: --time 00:10:00 leaves room" in said(*asked, "--time=00:01:00")
     assert "its time limit is" not in said(*asked, "--time=00:10:00")
+
+
+def test_what_trains_nothing_is_not_timed_as_a_step_of_training() -> None:
+    """A run that answers queries was shown beside the time of a training step, and would have been calibrated by."""
+    trains, answers = (planned("delta", "ddp", task=task, model="llama3.2-1b").plan for task in ("pretrain", "infer"))
+    assert unknown_because(trains) is None and step_time(trains, cluster_of("delta")) is not None
+    assert (
+        unknown_because(answers) == "task infer is not timed beforehand"
+        and step_time(answers, cluster_of("delta")) is None
+    )
+    runs = [
+        Measured(run=one.task, plan=one, gpu="NVIDIA H100 80GB HBM3", engine=one.engine.name, step_s=0.1, versions={})
+        for one in (trains, answers)
+    ]
+    assert [[one.run for one in usable(runs)[0]], list(usable(runs)[1])] == [["pretrain"], ["infer"]]
