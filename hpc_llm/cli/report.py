@@ -66,11 +66,18 @@ def report_command(
         beside = f"; {others} more of another setting, which tells nothing of better or worse" if others else ""
         note(f"rows compared with {baseline}: {compared}, of them worse: {len(made.regressions)}{beside}")
     _print(made, as_json)
-    if not fail_on_regression:
-        return 0
+    return _code(made, baseline or "") if fail_on_regression else 0
+
+
+def _code(made: WrittenReport, baseline: str) -> int:
+    """The exit code of --fail-on-regression. Raises RequestError where what is watched was not compared, or not all of it."""
+    from hpc_llm.errors import RequestError
+
     if made.regressions:
         return EXIT_REGRESSION
+    found = made.report.baseline.changes if made.report.baseline is not None else []
     there = sum(one.same_setting for one in found)
+    compared = any(one.is_compared for one in found)
     if not compared and there:
         raise RequestError(
             f"--fail-on-regression: {there} row{'' if there == 1 else 's'} found in {baseline}, and no figure that is watched is known on both "
