@@ -165,10 +165,10 @@ def test_a_queue_that_is_gone_leaves_no_run_alive(logs: Path) -> None:
     first, second = new_run(logs, "first", "sleep 300"), new_run(logs, "second", "true")
     controller = submit_local([first, second])
     started(first)
-    queue = json.loads(first.process.read_text())["queue"]
+    script, queue = script_process(first), json.loads(first.process.read_text())["queue"]
     for pid in (int(controller), queue["pid"]):
         os.kill(pid, signal.SIGKILL)
-    os.killpg(int(str(script_process(first)["pid"])), signal.SIGKILL)
+    os.killpg(int(str(script["pid"])), signal.SIGKILL)
     until("it is noticed", lambda: all(state.is_over for state in status([first, second])))
     assert [state.outcome for state in status([first, second])] == [Outcome.UNKNOWN, Outcome.UNKNOWN]
     assert "left no record" in (one(first).reason or "")

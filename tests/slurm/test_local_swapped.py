@@ -7,7 +7,7 @@ import pickle
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -100,9 +100,12 @@ def held_queue(
     submission, runs = made
     popen = subprocess.Popen
 
-    def stopped(*given: object, **more: object) -> subprocess.Popen[bytes]:
-        process: subprocess.Popen[bytes] = popen(*given, **more)  # type: ignore[call-overload]
-        process.send_signal(signal.SIGSTOP)
+    def stopped(words: Sequence[str], **more: object) -> subprocess.Popen[bytes]:
+        # It stops itself: a signal that is sent to it may come when it has begun.
+        line = ["bash", "-c", 'kill -STOP $$; exec "$@"', "-", *words]
+        process: subprocess.Popen[bytes] = popen(line, **more)  # type: ignore[call-overload]
+        stat = Path(f"/proc/{process.pid}/stat")
+        until("it is stopped", lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
         return process
 
     with monkeypatch.context() as patch:
