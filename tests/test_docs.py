@@ -74,5 +74,13 @@ def test_each_file_of_a_run_is_told_of_beside_the_runs() -> None:
 
 def test_readme_says_where_secrets_and_advice_on_memory_are_decided() -> None:
     told = (ROOT / "README.md").read_text(encoding="utf-8")
-    for module in ("text/secrecy.py", "diagnosis/remedies.py", "diagnosis/less_device.py", "diagnosis/ladder.py"):
+    for module in (
+        "text/secrecy.py",
+        "diagnosis/remedies.py",
+        "diagnosis/less_device.py",
+        "diagnosis/ladder.py",
+        "estimating/device.py",
+        "planning/engine_choice.py",
+        "worker/searching/choice.py",
+    ):
         assert f"`{module}`" in told and (ROOT / "hpc_llm" / module).is_file()

@@ -1,1 +1,1 @@
-"""From the request to the plan: experiments, methods, models and what each decides. Imports nothing here: part of it travels."""
+"""From the request to the plan: experiments, methods, models and what each decides. This file imports nothing, for a part of the package travels."""

@@ -1,1 +1,1 @@
-"""Logs of any origin as cleaned text: opened, decompressed, in blocks that know their line numbers."""
+"""Text of others within limits: logs of any origin, opened and cleaned, in blocks that know their line numbers; YAML, JSON, secrets."""
