@@ -62,7 +62,7 @@ ENDED = {
     "rank raises": Told("python_exception", r"failures/rank-1.json: RuntimeError: adapter shapes", "traceback"),
     "rank killed": Told("unknown", r"exit.json: exit code 137", "", outcome=Outcome.FAILED),
     "rank exits": Told("unknown", r"log.err: srun: .* task 1: Exited with exit code 7", "sacct", outcome=Outcome.FAILED),
-    "crash": Told("segfault", r"log.err: (?:Fatal Python error|srun: error: tw1: task 0): Segmentation fault", "it crashed in "),
+    "crash": Told("segfault", r"log.err: (?:Fatal Python error|srun: error: tw1: task 0): Segmentation fault", "mixed builds are the usual reason: "),
     "disk full": Told("disk_full", r"log.*: .*No space left on device", "--logs DIR"),
     "array whole": Told("none", r"log.out: Training done", "nothing to do"),
 }  # fmt: skip
