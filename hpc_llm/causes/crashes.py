@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 
 _FATAL = b"Fatal Python error: "
+_OTHERS = rb"(?:[^\n]{0,20}\b(?:srun|slurmstepd[\w-]{0,80}): [^\n]{0,400}\n){0,3}"
+"""What Slurm writes into the same file meanwhile: it learns of the end before all that the process wrote has come."""
 _CURRENT = re.compile(
     rb"^(?P<label>[^\n]{0,60}?)(?:Current thread|Thread) 0x[0-9a-f]{1,16}[^\n]{0,80}\(most recent call first\):[^\S\n]*\n"
-    rb"(?P=label)[ \t]{0,4}File \"(?P<path>[^\"\n]{1,400})\", line (?P<line>\d{1,7}) in (?P<function>[^\n]{1,160})$",
+    + _OTHERS
+    + rb"(?P=label)[ \t]{0,4}File \"(?P<path>[^\"\n]{1,400})\", line (?P<line>\d{1,7}) in (?P<function>[^\n]{1,160})$",
     re.MULTILINE,
 )
 _DUMP = 1 << 15

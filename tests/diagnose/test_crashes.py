@@ -20,6 +20,8 @@ STEPS = "step 9 loss 2.5\n"
         f"Fatal Python error: Segmentation fault\n\n{CURRENT}{FRAMES}",
         f"Fatal Python error: Segmentation fault\n\n{OTHER}{OTHER}{CURRENT}{FRAMES}\nExtension modules: numpy (total: 1)\n",
         "".join(f"[rank1]: {line}\n" for line in f"Fatal Python error: Segmentation fault\n\n{CURRENT}{FRAMES}".splitlines()),
+        f"Fatal Python error: Segmentation fault\n\n{CURRENT}srun: error: n1: task 0: Segmentation fault\nslurmstepd: error: n1 [0]: done\n{FRAMES}",
+        f"srun: error: n1: task 0: Segmentation fault\nFatal Python error: Segmentation fault\n\n{CURRENT}{FRAMES}",
         f"Fatal Python error: Aborted\n\n{CURRENT}{FRAMES}srun: error: n1: task 3: Aborted (core dumped)\n",
     ],
 )  # fmt: skip
