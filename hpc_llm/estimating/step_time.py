@@ -17,7 +17,7 @@ from hpc_llm.estimating.time_terms import FP8_SPEED, step_terms
 from hpc_llm.estimating.time_work import Work, work_of
 from hpc_llm.estimating.walltime import Cost, RunTime, Span, run_time
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.parts import Inference, Training
+from hpc_llm.planning.tasks import find
 from hpc_llm.records.metrics import tokens_per_step
 from hpc_llm.site.cluster import Cluster
 
@@ -105,7 +105,7 @@ def of_whole(run: RunTime) -> dict[str, Any]:
 
 def unknown_because(plan: Plan) -> str | None:
     """Why nothing can be said of the plan's time, in a clause; None where something can."""
-    if not isinstance(plan.workload, Training) or isinstance(plan.workload, Inference):
+    if not find(plan.task).trains:
         return f"task {plan.task} is not timed beforehand"
     if not plan.parallel.gpus_per_node:
         return "steps on a CPU are not timed beforehand"
