@@ -47,8 +47,12 @@ def print_json(value: Any) -> None:
 
 def print_table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> None:
     """An aligned table, on a terminal no wider than that; None is an empty cell. Text that looks like a number stays as it is."""
-    cells = [["" if cell is None else shown.one_line(str(cell)) for cell in row] for row in rows]
-    typer.echo("\n".join(table(cells, headers, terminal_width())))
+    typer.echo("\n".join(table(as_cells(rows), headers, terminal_width())))
+
+
+def as_cells(rows: Sequence[Sequence[Any]]) -> list[list[str]]:
+    """The rows as texts of one line each."""
+    return [["" if cell is None else shown.one_line(str(cell)) for cell in row] for row in rows]
 
 
 def print_facts(facts: Sequence[tuple[str, Any]]) -> None:

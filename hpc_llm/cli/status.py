@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
-from hpc_llm.cli.output import is_terminal, note, print_json, print_table, terminal_width, with_logs
+from hpc_llm.cli.output import as_cells, is_terminal, note, print_json, print_table, terminal_width, with_logs
 from hpc_llm.cli.terminal import steered
 from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import fits, wrapped
@@ -70,17 +70,13 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
         "tokens/s": [f"{s.tokens_per_second:.1f}" if s.tokens_per_second is not None else None for s in statuses],
     }
     width = terminal_width()
-    if width is not None and not fits(_cells(columns), list(columns), width):
+    if width is not None and not fits(as_cells(list(zip(*columns.values(), strict=True))), list(columns), width):
         columns = {name: column for name, column in columns.items() if name not in set(_saying_nothing(columns))}
     print_table(list(zip(*columns.values(), strict=True)), list(columns))
     for s in statuses:
         if s.reason:
             as_expected = "as expected: " if s.expect is not None and s.is_as_expected else ""
             typer.echo(wrapped(one_line(f"{s.run_id}: {as_expected}{with_logs(s.reason)}"), terminal_width(), 2))
-
-
-def _cells(columns: Mapping[str, Sequence[str | int | None]]) -> list[list[str]]:
-    return [["" if cell is None else str(cell) for cell in row] for row in zip(*columns.values(), strict=True)]
 
 
 def _saying_nothing(columns: Mapping[str, Sequence[str | int | None]]) -> Iterator[str]:
