@@ -8,13 +8,13 @@ stranger's checkout, so whoever reads a file from there is told (`foreign.py`).
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import ProfileError, notice, unknown_name
 from hpc_llm.site.reach import refuse_scratch
 from hpc_llm.text.homes import from_home
+from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secrecy import WAY_IN, find_secret
 from hpc_llm.text.yaml_text import read_yaml
 
@@ -24,7 +24,7 @@ NO_HOME = Path(os.devnull)
 SUFFIXES = {"clusters": ".yaml", "configs": ".yaml"}
 _OTHER_ENDINGS = (".yml",)
 """Of YAML, by which a file is not found."""
-_NAMES = {"clusters": re.compile(r"[a-z0-9][a-z0-9_-]{0,60}"), "configs": re.compile(r"[a-z0-9][a-z0-9+_-]{0,60}")}
+_NAMES = {"clusters": late_pattern(r"[a-z0-9][a-z0-9_-]{0,60}"), "configs": late_pattern(r"[a-z0-9][a-z0-9+_-]{0,60}")}
 """What a file of each kind may be called: its name is that of the profile."""
 NOUNS = {"clusters": "cluster", "configs": "method"}
 
