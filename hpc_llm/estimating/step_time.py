@@ -34,6 +34,7 @@ _LINK = 1.5
 _UNMEASURED = 1.5
 _RECORDED = 1.3
 _NO_FACTS = 1.6
+_FP32 = 4
 _MOST = 10**13
 """Parameters of a model."""
 
@@ -115,15 +116,14 @@ def unknown_because(plan: Plan) -> str | None:
             f"no peak of {plan.gpu.model or 'the GPU'} is known at {precision}: gpu.peak_tflops in the profile of cluster "
             f"{plan.cluster} gives it, in TFLOP/s ({{{precision}: NUMBER}})"
         )
-    offload = (plan.engine.deepspeed.get("zero_optimization") or {}).get("offload_optimizer") or {}
-    if offload.get("ratio", 1) < 1 and offload.get("device") == "cpu":
-        return "a part of the optimizer is offloaded, whose steps were 3.0 to 4.5 times as long as with all of it (six runs of a 1B and a 3B, H100)"
     try:
         work = work_of(plan)
     except RequestError as error:
         return f"the layers of the model are not known: {error}"
     except ArithmeticError:  # a config.json can say that there are no heads
         return f"the config.json of {plan.model.name} describes no model"
+    if work.kept_back and work.width == _FP32:
+        return "a part of the optimizer is offloaded in fp32, which was not measured"
     return None if work.parameters <= _MOST else f"no model has {work.parameters:.3g} parameters"
 
 
@@ -198,6 +198,8 @@ def _program_reasons(plan: Plan, work: Work) -> list[tuple[float, str]]:
         reasons.append(
             (_UNMEASURED, "no run that steps a whole model in pure bf16 was timed: it is taken for as long as in fp32")
         )
+    if work.kept_back:
+        reasons.append((_RECORDED, "few runs with a part of the optimizer offloaded were measured, all on H100"))
     if work.cuda_graph:
         reasons.append((_RECORDED, ""))
     if not work.has_fused_attention:

@@ -22,6 +22,9 @@ FP8_SPEED = 2.0
 _ROUNDED, _WEIGHT_ROUNDED = 5.3, 16.5
 """Bytes that move to round a number that enters or leaves a linear layer, and a weight, in forward and backward: of a layer of a 7B on an H100 by
 `benchmarks/fp8_layers.py`, at 4096 and 16384 places."""
+_NOT_PINNED = 1.4e9
+"""Bytes a second from a device into memory of the host that is asked for at each copy: what DeepSpeed steps on the device goes to
+the host's 16-bit copy in fp32 that way. Of eight runs on an H100; seven later ones came within 0.81 and 1.02 (RESULTS.md)."""
 _OLDER_BUS, _OLDER_HOST = 32e9, 0.6
 """Hosts of PCIe up to generation 4 have DDR4, whose channels carry that part of what DDR5's do."""
 
@@ -75,9 +78,9 @@ def step_terms(work: Work, rates: Rates) -> StepTerms:
         unpacking=times * unpacked_bytes(work, rates) / bandwidth,
         launches=(times * launches(work, rates) + rates.program.step_launches) * rates.fitted.launch_s,
         communication=communication_s(work, rates),
-        optimizer=0.0 if work.offloads_optimizer else optimizer_bytes(work, rates) / bandwidth,
+        optimizer=optimizer_bytes(work, rates) / bandwidth,
         host_optimizer=_host_optimizer_s(work, rates),
-        transfers=transferred_bytes(work, rates) / rates.gpu.pcie,
+        transfers=transferred_bytes(work, rates) / rates.gpu.pcie + 4 * work.kept_back / _NOT_PINNED,
     )
 
 
@@ -180,7 +183,8 @@ def optimizer_bytes(work: Work, rates: Rates) -> float:
     """Through the device's memory, for the numbers of this rank."""
     program = rates.program
     each = program.fused_optimizer_bytes if work.fused_optimizer else program.optimizer_bytes
-    return work.trained_here * (program.packed_optimizer_bytes if work.has_8bit_states else each)
+    stepped = work.kept_back if work.offloads_optimizer else work.trained_here
+    return stepped * (program.packed_optimizer_bytes if work.has_8bit_states else each)
 
 
 def communication_s(work: Work, rates: Rates) -> float:
@@ -239,7 +243,7 @@ def _host_optimizer_s(work: Work, rates: Rates) -> float:
     """The ranks of a node share its memory."""
     if not work.offloads_optimizer:
         return 0.0
-    on_node = work.trained_here * work.ranks_per_node
+    on_node = (work.trained_here - work.kept_back) * work.ranks_per_node
     memory = rates.fitted.host_memory * (1.0 if rates.gpu.pcie > _OLDER_BUS else _OLDER_HOST)
     if work.streamed_bytes:  # both directions of the link are used at a time
         return max(on_node * work.streamed_bytes / memory, work.trained_here * work.streamed_bytes / 2 / rates.gpu.pcie)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from hpc_llm.estimating.case import Case
+from hpc_llm.estimating.deepspeed import kept_back
+from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
 from hpc_llm.planning.engines import offload_place, zero_stage
 from hpc_llm.planning.experiment import Plan
@@ -88,6 +91,8 @@ class Work:
     stage: int
     offloads_optimizer: bool
     offloads_parameters: bool
+    kept_back: int
+    """Of the numbers whose optimizer step this rank does, those that are stepped on the device though the optimizer is offloaded."""
     streamed_bytes: float
     """Of a number's states and gradient, that an engine which streams them by itself moves to the device and back; 0 else."""
     optimizer: str
@@ -150,6 +155,7 @@ def work_of(plan: Plan) -> Work:
         stage=zero_stage(plan.engine.deepspeed),
         offloads_optimizer=offload_place(plan.engine.deepspeed, "optimizer") is not None,
         offloads_parameters=offload_place(plan.engine.deepspeed, "param") is not None,
+        kept_back=_kept_back(plan),
         streamed_bytes=_streamed(plan),
         optimizer=plan.optimizer.type,
         ranks=plan.parallel.data,
@@ -160,6 +166,12 @@ def work_of(plan: Plan) -> Work:
 
 def _recomputed(plan: Plan, rows: Sequence[int]) -> float:
     return sum(len(spread(plan.model.recompute, layers)) for layers in rows) / sum(rows)
+
+
+def _kept_back(plan: Plan) -> int:
+    offload = (plan.engine.deepspeed.get("zero_optimization") or {}).get("offload_optimizer") or {}
+    is_partial = offload.get("device") == "cpu" and offload.get("ratio", 1) < 1
+    return kept_back(Case(plan, sizes_in(plan))) if is_partial else 0
 
 
 def _streamed(plan: Plan) -> float:

@@ -383,7 +383,7 @@ def test_of_a_part_of_an_offload_the_rest_stays_on_the_device() -> None:
         assert found.get("gradients", 0) == pytest.approx(4e9 * groups, rel=0.03)
         assert host["optimizer states"] >= 2 * 8 * (own - 1.03e9 * groups)
     assert "few such runs were measured" in " ".join(memory_of(case.plan, load_cluster("local"), case.sizes).notes)
-    assert "3.0 to 4.5 times as long" in str(unknown_because(case.plan))
+    assert unknown_because(case.plan) is None
 
 
 @pytest.mark.parametrize(

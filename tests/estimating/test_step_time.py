@@ -42,7 +42,7 @@ WORK = Work(
     layers=LAYERS, tokens=8, length=4, micro_batches=1, width=2, parameters=2400, trained=2400, trains_layers=True, adapters=0,
     adapter_weights=0, quantized_bytes=0.0, recompute=0.0, has_fused_attention=True, engine="plain", cuda_graph=False, compiles=False,
     overlaps=False, fused_optimizer=False, keeps_parameters=False, is_hybrid=False, sums_in=4, stage=0,
-    offloads_optimizer=False, offloads_parameters=False, streamed_bytes=0.0, optimizer="AdamW",
+    offloads_optimizer=False, offloads_parameters=False, kept_back=0, streamed_bytes=0.0, optimizer="AdamW",
     ranks=1, ranks_per_node=1, nodes=1,
 )  # fmt: skip
 RATES = Rates(
@@ -342,6 +342,22 @@ def test_what_was_never_measured_widens_the_interval_and_is_said() -> None:
     two = made("z3", "taiwania2", nodes=2)
     found = step_time(two, load_cluster("taiwania2"))
     assert found is not None and any("network" in note for note in found.notes)
+
+
+def test_what_is_kept_back_of_an_offload_takes_longer_than_on_the_host_as_measured() -> None:
+    """Fifteen runs with and without `offload_optimizer.ratio` on an H100, with the constants that come along."""
+    runs = time_points.points(ROOT / "benchmarks/results/partial_offload.csv")
+    assert len(runs) == 15 and sum(run.work.kept_back > 0 for run in runs) == 13
+    for run in runs:
+        found = step_time(run.planned, load_cluster("local"))
+        assert found is not None and 0.8 <= found.step_time_s / run.step_s <= 1.1, run.row["settings"]
+        assert any("a part of the optimizer" in note for note in found.notes) == (run.work.kept_back > 0)
+        assert found.terms["host_optimizer"] > 0
+    in_fp32 = made(
+        "z3+o",
+        set=("engine=deepspeed", "model.precision=fp32", "deepspeed.zero_optimization.offload_optimizer.ratio=0.5"),
+    )
+    assert "fp32" in (unknown_because(in_fp32) or "")
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
