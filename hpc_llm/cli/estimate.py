@@ -8,13 +8,13 @@ from typing import Annotated, Optional
 import typer
 
 from hpc_llm.cli.asking import asked
-from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
+from hpc_llm.cli.options import JsonOption, ManyOptions, RunOptions, with_run_options
 from hpc_llm.cli.output import print_json
 from hpc_llm.errors import RequestError
 
 
 def register(app: typer.Typer) -> None:
-    app.command("estimate")(estimate)
+    app.command("estimate", cls=ManyOptions)(estimate)
 
 
 @with_run_options

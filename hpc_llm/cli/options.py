@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from hpc_llm.cli import output
 from hpc_llm.errors import RequestError
@@ -161,6 +162,20 @@ class RunOptions:
     max_parallel: Annotated[Optional[int], typer.Option(metavar="N", help="Most runs of the request at a time.")] = None
     run_id: Annotated[Optional[str], typer.Option(metavar="ID", help="Run id instead of a new one.")] = None
     logs: LogsOption = Path("logs")
+
+
+class ManyOptions(TyperCommand):
+    """A command of many options, of which few are given: typer makes a validator for each, given or not, and each takes its time."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        for option in self.params:
+            if not option.required and option.callback is None:
+                option.process_value = _where_given(option.process_value)  # type: ignore[assignment, method-assign]
+
+
+def _where_given(process: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda context, value: None if value is None else process(context, value)
 
 
 def with_run_options(command: Callable[..., Any]) -> Callable[..., Any]:

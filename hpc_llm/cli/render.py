@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from hpc_llm.cli.asking import asked
-from hpc_llm.cli.options import JsonOption, RunOptions, output_file, with_run_options
+from hpc_llm.cli.options import JsonOption, ManyOptions, RunOptions, output_file, with_run_options
 from hpc_llm.cli.output import json_text, note, terminal_width
 from hpc_llm.cli.study_text import run_documents, run_list, unplanned_list
 from hpc_llm.cli.terminal import write_exactly
@@ -31,7 +31,7 @@ _NARROWEST = 40
 
 
 def register(app: typer.Typer) -> None:
-    app.command("render")(render)
+    app.command("render", cls=ManyOptions)(render)
 
 
 @with_run_options

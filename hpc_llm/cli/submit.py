@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpc_llm.cli.asking import asked, batches_of
-from hpc_llm.cli.options import JsonOption, RunOptions, with_run_options
+from hpc_llm.cli.options import JsonOption, ManyOptions, RunOptions, with_run_options
 from hpc_llm.cli.output import note, print_json, terminal_width
 from hpc_llm.cli.render import tell_arguments
 from hpc_llm.cli.study_text import run_list
@@ -23,7 +23,7 @@ NOT_COMPLETED = 3
 
 
 def register(app: typer.Typer) -> None:
-    app.command("submit")(submit)
+    app.command("submit", cls=ManyOptions)(submit)
 
 
 @with_run_options

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.corpus.words import DOCUMENTS, DROP, NONE, REFUSE, STREAM, TRAIN
 from hpc_llm.errors import PlanError, RequestError, counted
 from hpc_llm.immutable import dataclass
-from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, positive
 from hpc_llm.planning.experiment import Experiment
 from hpc_llm.planning.model import layout_of_model
@@ -22,6 +21,7 @@ from hpc_llm.site.cluster import Cluster
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
     from hpc_llm.corpus.key import CorpusRequest
+    from hpc_llm.planning.checkpoint import Checkpoint
 
 _READING: dict[str, Any] = {
     "columns": {}, "validation_fraction": None, "train_samples": None, "validation_samples": None,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import PlanError
 from hpc_llm.planning import engines
-from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import Draft, positive
 from hpc_llm.planning.engine_choice import able_fallback, answer, check_engine, choose_engine, first_suited
 from hpc_llm.planning.engines import Chosen, EngineFacts, Wanted
@@ -17,6 +16,9 @@ from hpc_llm.planning.optimizers import OF_DEEPSPEED
 from hpc_llm.planning.parts import BatchShape, EngineSetup, ModelSetup, OptimizerSetup, Parallel
 from hpc_llm.planning.recipe import family_of, kept_bytes, parameters_of
 from hpc_llm.site.cluster import Gpu
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.checkpoint import Checkpoint
 
 _FP8_PAYS = 3000
 """Tokens of a micro batch: on an H100 layers as wide as a 7B's are faster in fp8 from 2300 on, those of a 1B from 2800."""

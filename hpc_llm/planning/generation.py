@@ -10,7 +10,6 @@ from hpc_llm.corpus.words import SPLITS, TRAIN, VALIDATION
 from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning import engines
-from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.data import reading, refuse_for_synthetic
 from hpc_llm.planning.draft import Draft, Said, positive
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
@@ -25,6 +24,7 @@ from hpc_llm.records import metrics
 
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
+    from hpc_llm.planning.checkpoint import Checkpoint
 
 PROMPT_TOKENS = 128
 """Of a prompt that is made up, or cut out of a text, where nobody says it."""

@@ -16,7 +16,6 @@ from hpc_llm.corpus.words import CAUSAL, SEQ2SEQ
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning import encoder_decoder
-from hpc_llm.planning.checkpoint import read_config
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
 from hpc_llm.records.files import read_json
 
@@ -215,6 +214,8 @@ def is_checkpoint(model: str) -> bool:
 
 def read_architecture(folder: Path) -> Shape:
     """The architecture of the checkpoint in `folder`, from its config.json."""
+    from hpc_llm.planning.checkpoint import read_config
+
     config = read_config(folder)
     model_type = str(config.get("model_type"))
     known = (*MODEL_TYPES, *encoder_decoder.MODEL_TYPES)

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ValidationError
 from hpc_llm.errors import RequestError
 from hpc_llm.outside import without_pydantics_plugins
 from hpc_llm.planning import tasks
-from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
 from hpc_llm.planning.deepspeed_values import check_with_plan
@@ -90,6 +89,7 @@ from hpc_llm.site.sbatch_options import check_signal
 
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
+    from hpc_llm.planning.checkpoint import Checkpoint
 
 __all__ = ["Site", "complete_deepspeed", "plan"]
 

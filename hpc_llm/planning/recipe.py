@@ -7,10 +7,9 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
-from hpc_llm.planning.checkpoint import Checkpoint, has_tokenizer, read_checkpoint
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
 from hpc_llm.planning.loadable import check_stored
 from hpc_llm.planning.model import ALIASES, PRESETS, Architecture, architecture, layer_counts, num_parameters
@@ -19,6 +18,9 @@ from hpc_llm.planning.parts import BatchShape, ModelSetup
 from hpc_llm.planning.recompute import Share, spread
 from hpc_llm.records.fetched import fetch_command, is_hub_name
 from hpc_llm.text.pasted import refuse_address
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.checkpoint import Checkpoint
 
 CHECKPOINT_RATE = 2e-5
 """Learning rate for a model whose shape cannot be seen from here."""
@@ -57,6 +59,8 @@ def choose_weights(model: str, asked: str | None) -> tuple[str, str, Checkpoint 
         return (*_unseen(model, asked), None)
     if not Path(model).is_absolute():
         raise RequestError(f"model '{model}': the job runs in another folder. Give the full path.")
+    from hpc_llm.planning.checkpoint import read_checkpoint
+
     found = read_checkpoint(Path(model))
     if not found.weights and asked != "random":
         raise RequestError(
@@ -112,6 +116,8 @@ def check_readable(model: str) -> None:
         if model.startswith("/") and not Path(model).exists():
             raise RequestError(f"there is no folder {model} here: the data are prepared with the tokenizer in it.")
         _unseen(model, None)
+    from hpc_llm.planning.checkpoint import has_tokenizer, read_checkpoint
+
     found = read_checkpoint(Path(model))
     if found.weights and not has_tokenizer(found.folder):
         raise PlanError(
@@ -169,7 +175,11 @@ def vocab_size_of(model: str, found: Checkpoint | None) -> int | None:
 
 def check_tokenizer(found: Checkpoint | None, weights: str, data: Sequence[str]) -> None:
     """Raise PlanError where text would be fed to a trained model in tokens that it has never seen."""
-    if found is not None and weights == "checkpoint" and data and not has_tokenizer(found.folder):
+    if found is None or weights != "checkpoint" or not data:
+        return
+    from hpc_llm.planning.checkpoint import has_tokenizer
+
+    if not has_tokenizer(found.folder):
         raise PlanError(
             f"--data {data[0]}: the folder {found.folder} holds no tokenizer, so nothing turns text into the tokens that its model "
             f"knows. {_TOKENIZER}, or leave --data out."

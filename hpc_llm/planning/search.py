@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hpc_llm.errors import PlanError, RequestError, unknown_name
-from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import Draft, Said, positive
 from hpc_llm.planning.micro_batches import MicroBatches
 from hpc_llm.planning.parts import BatchShape, Tuning
 from hpc_llm.planning.recipe import check_length, longest_of
 from hpc_llm.planning.tasks import TaskKind
 from hpc_llm.records import metrics
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.checkpoint import Checkpoint
 
 AXES = ("sequence-length",)
 """What a search can be repeated over."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from hpc_llm.errors import PlanError, counted
-from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.model import MODEL_TYPES, PRESETS
 from hpc_llm.planning.parts import ModelSetup, Parallel
 from hpc_llm.planning.recipe import family_of
 from hpc_llm.planning.tasks import TaskKind
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.checkpoint import Checkpoint
 
 
 def check_task(task: TaskKind, tensor: int | None) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hpc_llm.errors import PlanError, RequestError, unknown_name
-from hpc_llm.planning.checkpoint import Checkpoint
 from hpc_llm.planning.draft import Draft
 from hpc_llm.planning.parts import Inference, ModelSetup, Parallel
+
+if TYPE_CHECKING:
+    from hpc_llm.planning.checkpoint import Checkpoint
 
 NAME = "vllm"
 ANSWERING = ("plain", NAME)
