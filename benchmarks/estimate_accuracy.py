@@ -25,7 +25,7 @@ import yaml
 from hpc_llm.estimating import fused_loss, plain
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.estimate import estimate
-from hpc_llm.estimating.parts import Estimate, Verdict
+from hpc_llm.estimating.parts import Estimate, Fit
 from hpc_llm.planning.experiment import Experiment, Plan
 from hpc_llm.planning.gpu import actual_gpu
 from hpc_llm.planning.method import Method, load_method
@@ -106,7 +106,7 @@ class Pair:
         return memory.host.peak / (self.point.host * self.point.gpus) - 1
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Fit:
         """On the device: what else the machine held is not in the file."""
         assert self.estimate.memory is not None and self.estimate.memory.device is not None
         return self.estimate.memory.device.verdict
@@ -247,9 +247,9 @@ def summary(found: Sequence[Pair]) -> dict[str, float]:
         "device worst": max(device),
         "host median": statistics.median(host),
         "host p95": quantile(host, 0.95),
-        "called fits and died": sum(one.verdict is Verdict.FITS and one.point.died_of_memory for one in found),
-        "called does not fit and ran": sum(one.verdict is Verdict.DOES_NOT_FIT and one.point.ran for one in found),
-        "too close to call": sum(one.verdict is Verdict.TOO_CLOSE for one in found),
+        "called fits and died": sum(one.verdict is Fit.FITS and one.point.died_of_memory for one in found),
+        "called does not fit and ran": sum(one.verdict is Fit.DOES_NOT_FIT and one.point.ran for one in found),
+        "too close to call": sum(one.verdict is Fit.TOO_CLOSE for one in found),
     }
 
 
@@ -312,7 +312,7 @@ def verdicts(found: Sequence[Pair]) -> Iterator[str]:
     """The lines of a table of what was said of runs that ran and that died of the device's memory."""
     yield "| verdict | ran | died |"
     yield "|---|---:|---:|"
-    for verdict in (Verdict.FITS, Verdict.TOO_CLOSE, Verdict.DOES_NOT_FIT):
+    for verdict in (Fit.FITS, Fit.TOO_CLOSE, Fit.DOES_NOT_FIT):
         of_it = [one.point for one in found if one.verdict is verdict]
         yield f"| {verdict.words} | {sum(one.ran for one in of_it)} | {sum(one.died_of_memory for one in of_it)} |"
 

@@ -22,8 +22,8 @@ import pytest
 import hpc_llm
 from hpc_llm.causes import life
 from hpc_llm.causes.catalogue import CAUSES
+from hpc_llm.causes.found import LOUD, SHARED
 from hpc_llm.causes.log import LogFindings
-from hpc_llm.causes.search import LOUD, SHARED
 from hpc_llm.causes.tracebacks import TRACEBACK, exceptions_in
 from hpc_llm.diagnosis import diagnose_stream
 from hpc_llm.parsing import facts

@@ -15,7 +15,7 @@ from hpc_llm.api.fit import memory_there
 from hpc_llm.cli import run as command
 from hpc_llm.diagnosis.ladder import alternatives, rungs
 from hpc_llm.errors import HpcLlmError, PlanError
-from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.parts import Fit
 from hpc_llm.parsing.formats.own_run import rows
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import load_method
@@ -82,7 +82,7 @@ def left_to_the_estimate(method: str, **asked: Any) -> Any:
 def fits(plan: Plan) -> bool:
     memory = memory_there(plan, load_cluster("delta"))
     assert memory is not None and memory.device is not None
-    return memory.device.verdict is Verdict.FITS
+    return memory.device.verdict is Fit.FITS
 
 
 @pytest.mark.parametrize("size", [4, 8])
@@ -116,7 +116,7 @@ def test_auto_is_nothing_where_all_fits_and_everything_where_nothing_does(
     [estimated] = hpc_llm.estimate(
         cluster="delta", method="z3+rauto", **{"model": "llama2-7b", "gpus_per_node": 4, **asked}
     )
-    assert estimated.verdict is (Verdict.DOES_NOT_FIT if share else Verdict.FITS)
+    assert estimated.verdict is (Fit.DOES_NOT_FIT if share else Fit.FITS)
 
 
 def test_an_estimate_says_how_many_layers_it_chose_and_why(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from checkout import ROOT
 import hpc_llm
 from hpc_llm.cli import run
 from hpc_llm.errors import RequestError
-from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.parts import Fit
 from hpc_llm.planning.experiment import PlanWithOrigins
 from hpc_llm.planning.reference import units_of
 
@@ -128,8 +128,8 @@ def test_the_study_of_the_docs_is_one(own_folder: Path) -> None:
     assert len(plans) == len(hpc_llm.plan("hpc2.yaml", smoke=True)) == 23
     verdicts = [one.verdict for one in hpc_llm.estimate("hpc2.yaml")]
     expected = [one.study is not None and one.study.expect == "OOM_DEVICE" for one in plans]
-    assert [verdict is Verdict.DOES_NOT_FIT for verdict in verdicts] == expected and any(expected)
-    assert all(verdict is not Verdict.TOO_CLOSE for verdict in verdicts)  # what is taught is certain
+    assert [verdict is Fit.DOES_NOT_FIT for verdict in verdicts] == expected and any(expected)
+    assert all(verdict is not Fit.TOO_CLOSE for verdict in verdicts)  # what is taught is certain
 
 
 def test_the_example_of_scaling_keeps_the_batch_of_a_gpu_and_the_batch_of_all() -> None:

@@ -40,8 +40,8 @@ def test_a_try_is_a_short_training_with_the_batch_of_the_try() -> None:
 
 @pytest.mark.parametrize("cluster", ["delta", "taiwania2"])
 def test_a_search_begins_where_the_estimate_says_unless_it_is_told(cluster: str) -> None:
+    from hpc_llm.estimating.largest import largest_micro_batch
     from hpc_llm.estimating.memory import at_partition
-    from hpc_llm.estimating.search import largest_micro_batch
     from hpc_llm.estimating.shapes import sizes_in
 
     site = load_cluster(cluster)

@@ -185,7 +185,7 @@ def _one(run: RunRequest, ground: Ground | HpcLlmError, read_method: Callable[[s
     from hpc_llm.api.calibrating import calibration_of
     from hpc_llm.api.predicting import too_short
     from hpc_llm.estimating.estimate import estimate as of_plan
-    from hpc_llm.estimating.parts import Verdict
+    from hpc_llm.estimating.parts import Fit
     from hpc_llm.planning.recompute_choice import layers_in
 
     if isinstance(ground, HpcLlmError):
@@ -194,9 +194,7 @@ def _one(run: RunRequest, ground: Ground | HpcLlmError, read_method: Callable[[s
     planned, told = _plan(run, cluster, method, site, logs)
     found = of_plan(planned.plan, cluster, calibration_of(run.cluster), _again(planned, method, cluster))
     late = (
-        too_short(planned.plan, cluster, calibration_of(run.cluster))
-        if found.verdict is not Verdict.DOES_NOT_FIT
-        else None
+        too_short(planned.plan, cluster, calibration_of(run.cluster)) if found.verdict is not Fit.DOES_NOT_FIT else None
     )
     return replace(
         found,
@@ -274,9 +272,9 @@ def _refused(run: RunRequest, why: str) -> Estimate:
 
 
 def _rank(one: Estimate) -> tuple[float, float]:
-    from hpc_llm.estimating.parts import Verdict
+    from hpc_llm.estimating.parts import Fit
 
-    order: Sequence[Verdict] = (Verdict.FITS, Verdict.TOO_CLOSE, Verdict.UNKNOWN, Verdict.DOES_NOT_FIT)
+    order: Sequence[Fit] = (Fit.FITS, Fit.TOO_CLOSE, Fit.UNKNOWN, Fit.DOES_NOT_FIT)
     place = len(order) if one.refused else order.index(one.verdict) + 0.5 * (one.unsaid is not None)
     return place, -(one.time.tokens_per_second if one.time else 0.0)
 

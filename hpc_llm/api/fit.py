@@ -80,7 +80,7 @@ def as_it_is_here(cluster: Cluster) -> Cluster:
 
 def _objections(plan: Plan, cluster: Cluster) -> Iterator[tuple[str, bool]]:
     """Sentences about what is short, without their full stop, and whether that is certain."""
-    from hpc_llm.estimating.parts import Verdict
+    from hpc_llm.estimating.parts import Fit
 
     memory = memory_there(plan, cluster)
     if memory is None:
@@ -89,12 +89,12 @@ def _objections(plan: Plan, cluster: Cluster) -> Iterator[tuple[str, bool]]:
     if memory.device:
         places.insert(0, (f"a GPU ({plan.gpu.model})", memory.device))
     for place, need in places:
-        if need.verdict is Verdict.DOES_NOT_FIT:
+        if need.verdict is Fit.DOES_NOT_FIT:
             yield (
                 f"{_needs(plan)} at least {gib(need.low)} of {place}, which has {gib(need.capacity)}{_way(plan, cluster, need)}",
                 True,
             )
-        elif need.verdict is Verdict.TOO_CLOSE:
+        elif need.verdict is Fit.TOO_CLOSE:
             yield (
                 f"{_needs(plan)} {gib(need.low)} to {gib(need.high)} of {place}, which has {gib(need.capacity)}: too close to call",
                 False,

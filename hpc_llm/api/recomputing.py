@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from hpc_llm.errors import RequestError
 
 if TYPE_CHECKING:
-    from hpc_llm.estimating.parts import Verdict
+    from hpc_llm.estimating.parts import Fit
     from hpc_llm.planning.engines import Chosen
     from hpc_llm.planning.experiment import Plan, PlanWithOrigins
     from hpc_llm.site.cluster import Cluster
@@ -29,15 +29,15 @@ def with_fewest_recomputed(ask: Ask, cluster: Cluster) -> PlanWithOrigins:
     planned = ask({})
     if not planned.origins["recompute"].endswith(LEFT_OPEN):
         return planned
-    from hpc_llm.estimating.parts import Verdict
+    from hpc_llm.estimating.parts import Fit
 
     here = as_it_is_here(cluster)
     verdict = _verdict(planned.plan, here)
-    if verdict is Verdict.UNKNOWN:
+    if verdict is Fit.UNKNOWN:
         return ask({"recompute": (True, "all layers, for nobody can say what fits")})
     for share, why in _shares(planned.plan):
         one = ask({"recompute": (share, why)})
-        if _verdict(one.plan, here) is Verdict.FITS:
+        if _verdict(one.plan, here) is Fit.FITS:
             return one
     return ask({"recompute": (True, f"all layers, with which the estimate still says: {verdict.words}")})
 
@@ -53,13 +53,13 @@ def _shares(plan: Plan) -> Iterator[Chosen]:
     yield True, "all layers, the fewest with which it fits by the estimate"
 
 
-def _verdict(plan: Plan, cluster: Cluster) -> Verdict:
+def _verdict(plan: Plan, cluster: Cluster) -> Fit:
     """Whether there is room on the device that computes."""
     from hpc_llm.api.fit import memory_there
-    from hpc_llm.estimating.parts import Verdict
+    from hpc_llm.estimating.parts import Fit
 
     try:
         memory = memory_there(plan, cluster)
     except RequestError:
-        return Verdict.UNKNOWN
-    return Verdict.UNKNOWN if memory is None else (memory.device or memory.host).verdict
+        return Fit.UNKNOWN
+    return Fit.UNKNOWN if memory is None else (memory.device or memory.host).verdict

@@ -66,8 +66,8 @@ def with_first_size(planned: PlanWithOrigins, cluster: Cluster) -> PlanWithOrigi
 def _estimated(plan: Plan, cluster: Cluster) -> int | None:
     """Sequences; None where the shape of the model cannot be seen from here, or nobody says what a GPU has."""
     from hpc_llm.api.fit import as_it_is_here
+    from hpc_llm.estimating.largest import largest_micro_batch
     from hpc_llm.estimating.memory import at_partition
-    from hpc_llm.estimating.search import largest_micro_batch
     from hpc_llm.estimating.shapes import sizes_in
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hpc_llm.causes.search import Found
+from hpc_llm.causes.found import Found
 
 Piece = tuple[int, bytes]
 """Text and its position in the log, or in what was looked at of it."""

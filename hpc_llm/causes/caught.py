@@ -11,7 +11,7 @@ from hpc_llm.causes.cause import STARTED, Sign
 from hpc_llm.causes.tracebacks import LONGEST, TRACEBACK
 
 if TYPE_CHECKING:
-    from hpc_llm.causes.search import Found
+    from hpc_llm.causes.found import Found
 
 _FRAME = re.compile(rb"File \"(?P<path>[^\"\n]{1,400})\", line (?P<line>\d{1,7}), in (?P<function>[^\n]{1,160})")
 _NEAR = 1 << 11

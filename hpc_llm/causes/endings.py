@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hpc_llm.causes.tracebacks import TRACEBACK
 
 if TYPE_CHECKING:
-    from hpc_llm.causes.search import Found
+    from hpc_llm.causes.found import Found
 
 _WORDS_OF_ANOTHER = re.compile(
     rb"slurmstepd: error: \*\*\* (?:JOB|STEP) |srun: error: [^\n]{0,200}: (?:Exited with exit code [1-9]|Killed|Segmentation fault|Aborted|Bus error|Out Of Memory)"

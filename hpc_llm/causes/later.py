@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hpc_llm.causes.attempts import Piece, is_over
-from hpc_llm.causes.search import Found
+from hpc_llm.causes.found import Found
 
 _TAKEN_DOWN = re.compile(
     r"\*\*\* JOB (?P<job>\d{1,18})(?: .{0,200})? CANCELLED(?: AT (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b)?"

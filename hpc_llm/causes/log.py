@@ -13,9 +13,9 @@ from hpc_llm.causes import attempts, last_error, later, life, workload
 from hpc_llm.causes.caught import left_over, without_repeated
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
+from hpc_llm.causes.found import Found, is_loud, signs_in
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
-from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import Verdict, decide, is_of_shell, left_of, of_errors_alone
 from hpc_llm.text.blocks import Block, open_blocks
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from hpc_llm.causes.cause import TRAINED_ON, Role
-from hpc_llm.causes.search import Found
+from hpc_llm.causes.found import Found
 
 TAKEN_DOWN = frozenset(("walltime", "preempted", "cancelled"))
 """The scheduler ended the job: what the ranks say afterwards follows from it."""

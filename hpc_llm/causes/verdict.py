@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import STARTED, Cause, Role
+from hpc_llm.causes.found import CUT, Found, without_rank
 from hpc_llm.causes.outlived import (
     BY_FIGURES,
     EXPLICIT,
@@ -21,7 +22,6 @@ from hpc_llm.causes.outlived import (
     without_outlived,
 )
 from hpc_llm.causes.program import NONE, UNKNOWN
-from hpc_llm.causes.search import CUT, Found, without_rank
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.secrecy import redacted
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from hpc_llm.causes.found import Found
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.outlived import TAKEN_DOWN
-from hpc_llm.causes.search import Found
 from hpc_llm.parsing.streams import pairs
 
 _LOOK = "see first whether what it saved is there whole: training need not be run again for it"

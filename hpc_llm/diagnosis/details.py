@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpc_llm.causes.search import Found
+from hpc_llm.causes.found import Found
 from hpc_llm.diagnosis.case import size_bytes
 from hpc_llm.diagnosis.device_memory import held_by_others, is_shared
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from hpc_llm.causes import life
 from hpc_llm.causes.cause import Cause, Role
+from hpc_llm.causes.found import Found
 from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, DEVICE_OOM, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.outlived import TAKEN_DOWN
 from hpc_llm.causes.program import NONE, OF_A_CHILD, PYTHON_EXCEPTION, UNKNOWN
-from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.causes.workload import SERVES, TRAINS
 from hpc_llm.diagnosis import after_end, unnamed

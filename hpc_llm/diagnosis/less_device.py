@@ -8,7 +8,7 @@ from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.ladder import Rung, alternatives, host_bytes, rungs, states_bytes
 from hpc_llm.diagnosis.suffices import first_that_fits, seconds
 from hpc_llm.diagnosis.weighed import Scales, Weighed, gib, scales_of
-from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.parts import Fit
 from hpc_llm.planning.method import letters_of
 
 _DECIDE = "more or larger GPUs, or a smaller --model, is for you to decide"
@@ -35,11 +35,11 @@ def _weighed(scales: Scales) -> Iterator[str]:
     first = first_that_fits(
         plan,
         scales.cluster,
-        lambda memory: scales.is_less_on_device(memory) and scales.fits(memory) is Verdict.FITS,
+        lambda memory: scales.is_less_on_device(memory) and scales.fits(memory) is Fit.FITS,
     )
     found = scales.weigh(first.plan) if first is not None else None
     if first is not None and found is not None:
-        is_known = scales.on_device(before) is Verdict.FITS
+        is_known = scales.on_device(before) is Fit.FITS
         best = "the quickest of what takes clearly less" if is_known else "enough, and the quickest of what is"
         yield _line(scales, first, found, f", {best}")
     least = before.device.high if before.device else 0
@@ -49,11 +49,11 @@ def _weighed(scales: Scales) -> Iterator[str]:
         if weighed is None or device is None or not scales.is_less_on_device(weighed.memory) or device.high >= least:
             continue
         verdict = scales.fits(weighed.memory)
-        if verdict is Verdict.DOES_NOT_FIT:
+        if verdict is Fit.DOES_NOT_FIT:
             continue
         least = device.high
         if found is None or _is_other_way(scales, weighed, found):
-            doubt = ", which is less and too close to call" if verdict is Verdict.TOO_CLOSE else ""
+            doubt = ", which is less and too close to call" if verdict is Fit.TOO_CLOSE else ""
             yield _line(scales, rung, weighed, doubt)
 
 
@@ -62,7 +62,7 @@ def _is_other_way(scales: Scales, step: Weighed, first: Weighed) -> bool:
     if step.memory.device is None or first.memory.device is None or step.memory.device.high < first.memory.device.high:
         return True
     times = [seconds(one.plan, scales.cluster) for one in (step, first)]
-    return scales.fits(step.memory) is Verdict.FITS and None not in times and times[0] < times[1]  # type: ignore[operator]
+    return scales.fits(step.memory) is Fit.FITS and None not in times and times[0] < times[1]  # type: ignore[operator]
 
 
 def _line(scales: Scales, rung: Rung, found: Weighed, more: str) -> str:
@@ -74,7 +74,7 @@ def _line(scales: Scales, rung: Rung, found: Weighed, more: str) -> str:
 def _unexplained(scales: Scales, has_advice: bool) -> Iterator[str]:
     """What to know where the estimate did not see it coming, and where nothing is enough."""
     device = scales.before.device
-    if device is not None and scales.on_device(scales.before) is Verdict.FITS:
+    if device is not None and scales.on_device(scales.before) is Fit.FITS:
         yield (
             f"the estimate gave the run that ran out {gib(device.high)} of a GPU at most, which fits: it held something that is not counted, "
             f"{'and may do so again' if has_advice else 'and nothing that can be changed holds clearly less'}; "

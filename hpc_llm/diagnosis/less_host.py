@@ -11,7 +11,7 @@ from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, kept_on_gpus, rungs, states_bytes
 from hpc_llm.diagnosis.weighed import Scales, Weighed, bounds, gib, scales_of
 from hpc_llm.errors import counted
-from hpc_llm.estimating.parts import Memory, Verdict
+from hpc_llm.estimating.parts import Fit, Memory
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
 
@@ -53,9 +53,9 @@ def _doubt(scales: Scales, found: Weighed) -> str:
         ("a node", memory.host, memory.host.verdict),
         ("a GPU", memory.device, scales.on_device(memory)),
     ):
-        if need is not None and verdict is Verdict.TOO_CLOSE:
+        if need is not None and verdict is Fit.TOO_CLOSE:
             doubts.append(f"{bounds(need)} of {place}, which may not be enough")
-        elif need is not None and verdict is Verdict.DOES_NOT_FIT:
+        elif need is not None and verdict is Fit.DOES_NOT_FIT:
             doubts.append(f"{bounds(need)} of {place}, which is not enough")
     return f"; by the estimate it takes {' and '.join(doubts)}" if doubts else ""
 
@@ -65,7 +65,7 @@ def _is_way(scales: Scales, found: Weighed | None) -> bool:
     return (
         found is not None
         and scales.is_less_on_host(found.memory)
-        and Verdict.DOES_NOT_FIT not in (found.memory.host.verdict, scales.on_device(found.memory))
+        and Fit.DOES_NOT_FIT not in (found.memory.host.verdict, scales.on_device(found.memory))
     )
 
 
@@ -152,7 +152,7 @@ def _least_change(scales: Scales) -> Iterator[str]:
 
 def _may_do(scales: Scales, memory: Memory) -> bool:
     """Whether it is clearly less of what a node has, and nothing says that it is too much."""
-    return scales.is_less_on_host(memory) and scales.fits(memory) in (Verdict.FITS, Verdict.UNKNOWN)
+    return scales.is_less_on_host(memory) and scales.fits(memory) in (Fit.FITS, Fit.UNKNOWN)
 
 
 def _what_it_takes(scales: Scales, has_advice: bool) -> Iterator[str]:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hpc_llm.causes.found import Found
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.program import UNKNOWN
-from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import first_of
 from hpc_llm.diagnosis.askable import askable
 from hpc_llm.diagnosis.case import Case

@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import IO
 
+from hpc_llm.causes.found import CUT, SHOWN, Found
 from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.causes.memory import DEVICE_OOM
 from hpc_llm.causes.numerics import NAN_LOSS
 from hpc_llm.causes.program import NONE
-from hpc_llm.causes.search import CUT, SHOWN, Found
 from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
 from hpc_llm.diagnosis.elsewhere import where_it_infers

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from hpc_llm.causes.search import Found
+from hpc_llm.causes.found import Found
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import is_of_all_ranks
 

@@ -10,7 +10,7 @@ from hpc_llm.diagnosis.ladder import Rung, alternatives, kept_on_gpus, rungs
 from hpc_llm.diagnosis.replanned import replanning
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.estimating.memory import at_partition, memory_of
-from hpc_llm.estimating.parts import Memory, Verdict
+from hpc_llm.estimating.parts import Fit, Memory
 from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.estimating.step_time import step_time
 from hpc_llm.planning.experiment import Plan
@@ -23,7 +23,7 @@ _FELT = 1.05
 
 
 def _fits(memory: Memory) -> bool:
-    return memory.verdict is Verdict.FITS
+    return memory.verdict is Fit.FITS
 
 
 def first_that_fits(plan: Plan, cluster: Cluster, suffices: Callable[[Memory], bool] = _fits) -> Rung | None:

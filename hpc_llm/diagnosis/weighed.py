@@ -10,7 +10,7 @@ from hpc_llm.diagnosis.host_memory import FORMS, MARGIN, flag
 from hpc_llm.diagnosis.replanned import replanning
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.estimating.memory import at_partition, memory_of
-from hpc_llm.estimating.parts import Memory, Need, Verdict, worst
+from hpc_llm.estimating.parts import Fit, Memory, Need, worst
 from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan
@@ -57,27 +57,27 @@ class Scales:
     def _option(self, plan: Plan, host: Need) -> str:
         """The option by which the job gets as much of a node as may be needed, where it had less and the node has it."""
         had, there = self.case.host_memory, self.case.node_bytes
-        if host.verdict in (Verdict.FITS, Verdict.UNKNOWN) or not self.case.may_ask_memory:
+        if host.verdict in (Fit.FITS, Fit.UNKNOWN) or not self.case.may_ask_memory:
             return ""
         if there is None or host.low >= there or had.on_node(plan) == 0:
             return ""
         return flag(had, plan, host.high * MARGIN, there)
 
-    def on_device(self, memory: Memory) -> Verdict:
+    def on_device(self, memory: Memory) -> Fit:
         """Whether it fits the GPU, of which the message may have said how large it is."""
         device, facts = memory.device, self.case.facts
         if device is None:
-            return Verdict.FITS
+            return Fit.FITS
         told = size_bytes(facts.get("capacity") or facts.get("capacity_old"))
         if told is None:
             return device.verdict
         sizes = [size for size in (device.capacity, device.capacity_low) if size]
         return replace(device, capacity=int(min([told, *sizes[:1]])), capacity_low=int(min([told, *sizes]))).verdict
 
-    def fits(self, memory: Memory) -> Verdict:
+    def fits(self, memory: Memory) -> Fit:
         """Whether it fits both GPU and node; where nobody says what a node has it is the GPU that counts."""
         host = memory.host.verdict
-        return self.on_device(memory) if host is Verdict.UNKNOWN else worst([self.on_device(memory), host])
+        return self.on_device(memory) if host is Fit.UNKNOWN else worst([self.on_device(memory), host])
 
     def is_less_on_device(self, memory: Memory) -> bool:
         before, after = self.before.device, memory.device

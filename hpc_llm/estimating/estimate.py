@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hpc_llm.errors import RequestError
+from hpc_llm.estimating.largest import Replan, as_it_is, fewest_gpus, largest_micro_batch
 from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Estimate
-from hpc_llm.estimating.search import Replan, as_it_is, fewest_gpus, largest_micro_batch
 from hpc_llm.estimating.search_time import search_time
 from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.estimating.step_time import step_time, unknown_because

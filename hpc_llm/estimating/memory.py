@@ -8,7 +8,7 @@ from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.device import device_need, peak_moment
 from hpc_llm.estimating.doubts import doubts_of
 from hpc_llm.estimating.host import host_capacity, host_need
-from hpc_llm.estimating.parts import Memory, Need, Verdict
+from hpc_llm.estimating.parts import Fit, Memory, Need
 from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import Cluster
@@ -37,7 +37,7 @@ def _host(case: Case, cluster: Cluster, *more: Any) -> Need:
     if need.capacity is not None or node.mem_gb is None:
         return need
     of_whole_node = host_need(case, int(node.mem_gb * 1e9), *more)
-    return need if of_whole_node.verdict is Verdict.FITS else of_whole_node
+    return need if of_whole_node.verdict is Fit.FITS else of_whole_node
 
 
 def _expands(plan: Plan, cluster: Cluster) -> bool:

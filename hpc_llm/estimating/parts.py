@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hpc_llm.estimating.step_time import StepTime
 
 
-class Verdict(str, Enum):
+class Fit(str, Enum):
     """Whether a run fits where it is to run."""
 
     FITS = "fits"
@@ -28,12 +28,12 @@ class Verdict(str, Enum):
 _MOST_NODES_HAVE = 100 * 2**30
 """Bytes of memory that hardly any node with GPUs lacks."""
 _UNSAID = "nobody says whether a node's host does (node.mem_gb)"
-_WORST = (Verdict.DOES_NOT_FIT, Verdict.TOO_CLOSE, Verdict.UNKNOWN, Verdict.FITS)
+_WORST = (Fit.DOES_NOT_FIT, Fit.TOO_CLOSE, Fit.UNKNOWN, Fit.FITS)
 
 
-def worst(verdicts: Sequence[Verdict]) -> Verdict:
+def worst(verdicts: Sequence[Fit]) -> Fit:
     """The verdict on all of them together."""
-    return min(verdicts, key=_WORST.index, default=Verdict.UNKNOWN)
+    return min(verdicts, key=_WORST.index, default=Fit.UNKNOWN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +67,12 @@ class Need:
     """What is there at least: drivers keep a part for themselves."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Fit:
         if self.capacity is None:
-            return Verdict.UNKNOWN
+            return Fit.UNKNOWN
         if self.low > self.capacity:
-            return Verdict.DOES_NOT_FIT
-        return Verdict.FITS if self.high <= (self.capacity_low or self.capacity) else Verdict.TOO_CLOSE
+            return Fit.DOES_NOT_FIT
+        return Fit.FITS if self.high <= (self.capacity_low or self.capacity) else Fit.TOO_CLOSE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +99,11 @@ class Memory:
     """What is not known, and what the interval is wide for."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Fit:
         if self.device is None:
             return self.host.verdict
         on_device, on_host = self.device.verdict, self.host.verdict
-        if on_host is Verdict.UNKNOWN:  # few sites state it, and few runs come near it
+        if on_host is Fit.UNKNOWN:  # few sites state it, and few runs come near it
             return on_device
         return worst([on_device, on_host])
 
@@ -151,14 +151,14 @@ class Estimate:
         return (*filter(None, (self.stands_in, of_time)), *self.notes, *of_memory)
 
     @property
-    def verdict(self) -> Verdict:
-        return self.memory.verdict if self.memory else Verdict.UNKNOWN
+    def verdict(self) -> Fit:
+        return self.memory.verdict if self.memory else Fit.UNKNOWN
 
     @property
     def unsaid(self) -> str | None:
         """Where it fits the GPUs, and may need more of a node's memory than is usual, that nobody says how much there is: a clause."""
         memory = self.memory
-        if memory is None or memory.device is None or self.verdict is not Verdict.FITS:
+        if memory is None or memory.device is None or self.verdict is not Fit.FITS:
             return None
         return _UNSAID if memory.host.capacity is None and memory.host.high > _MOST_NODES_HAVE else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hpc_llm.estimating.search import largest_micro_batch
+from hpc_llm.estimating.largest import largest_micro_batch
 from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.estimating.step_time import StepTime, of_whole, step_time
 from hpc_llm.estimating.time_constants import Calibration

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hpc_llm.causes.cause import Sign
+from hpc_llm.causes.found import SHOWN, Found
 from hpc_llm.causes.numerics import NAN_LOSS
-from hpc_llm.causes.search import SHOWN, Found
 from hpc_llm.causes.verdict import Verdict
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hpc_llm.causes.found import Found
 from hpc_llm.causes.program import NONE
-from hpc_llm.causes.search import Found
 from hpc_llm.parsing.completing import tokens_per_step
 from hpc_llm.parsing.mixed import LOSSES, has_too_many_lines, in_words
 from hpc_llm.parsing.registry import LineFormat, line_format

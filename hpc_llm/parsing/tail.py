@@ -18,9 +18,9 @@ from hpc_llm.causes import life
 from hpc_llm.causes.caught import left_over, without_repeated
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
+from hpc_llm.causes.found import Found, is_loud, signs_in
 from hpc_llm.causes.outlived import BY_FIGURES, TAKEN_DOWN
 from hpc_llm.causes.schedulers import is_of_another_job
-from hpc_llm.causes.search import Found, is_loud, signs_in
 from hpc_llm.causes.verdict import Verdict, decide, left_of, of_errors_alone
 from hpc_llm.parsing.exits import Exits
 from hpc_llm.parsing.rules import Value

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import Role
-from hpc_llm.causes.search import Found
+from hpc_llm.causes.found import Found
 from hpc_llm.causes.verdict import SURE
 from hpc_llm.runs.fields import Fields
 from hpc_llm.runs.records import Records

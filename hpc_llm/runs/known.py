@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpc_llm.causes.cause import Cause
+from hpc_llm.causes.found import Found
 from hpc_llm.causes.log import LogFindings
-from hpc_llm.causes.search import Found
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.records.run import Outcome
 from hpc_llm.runs.local_process import LocalState

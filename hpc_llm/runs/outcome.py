@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpc_llm.causes.cause import STARTED
+from hpc_llm.causes.found import Found
 from hpc_llm.causes.program import NONE, UNKNOWN
-from hpc_llm.causes.search import Found
-from hpc_llm.causes.tries import since, taken_down
+from hpc_llm.causes.requeues import since, taken_down
 from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.records.run import HALF_EXIT, Outcome
 from hpc_llm.runs.killed import with_the_count

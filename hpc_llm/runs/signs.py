@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import Role, Sign
+from hpc_llm.causes.found import Found, signs_in
 from hpc_llm.causes.scheduler import CANCELLED
-from hpc_llm.causes.search import Found, signs_in
 from hpc_llm.records.run import HALF_EXIT, NO_EXIT_WRITTEN, Outcome, Stop
 from hpc_llm.runs.records import ExitRecord, Failure, Records, Result
 from hpc_llm.schedulers.job_record import JobRecord

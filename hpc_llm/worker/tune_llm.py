@@ -23,7 +23,7 @@ from hpc_llm.records.files import make_own_folder, read_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker.searching.choice import Wanted, next_try
 from hpc_llm.worker.searching.found import document, ending
-from hpc_llm.worker.searching.tries import Try, Verdict, last_number, tries_of
+from hpc_llm.worker.searching.tries import Try, TryOutcome, last_number, tries_of
 
 _ROOM = 1.5
 """So much longer than the longest one before the next try may take: it may be larger."""
@@ -96,7 +96,9 @@ def _why_not(wanted: Wanted, plan: Plan, tries: Sequence[Try], seconds_left: int
 
 def _expected_s(wanted: Wanted, plan: Plan, tries: Sequence[Try]) -> float | None:
     """Seconds that the next try may take; None before there was one."""
-    short = [one for one in tries if not one.confirms and one.verdict is not Verdict.HANGS and one.seconds is not None]
+    short = [
+        one for one in tries if not one.confirms and one.verdict is not TryOutcome.HANGS and one.seconds is not None
+    ]
     if not short:
         return None
     longest = max(one.seconds or 0.0 for one in short)

@@ -12,7 +12,7 @@ from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.less_host import host_oom
 from hpc_llm.diagnosis.remedies import device_oom
 from hpc_llm.estimating.memory import at_partition, memory_of
-from hpc_llm.estimating.parts import Memory, Verdict
+from hpc_llm.estimating.parts import Fit, Memory
 from hpc_llm.estimating.shapes import sizes_in
 from hpc_llm.planning.experiment import Plan
 
@@ -54,7 +54,7 @@ def test_what_is_advised_for_a_full_gpu_fits_and_holds_less_of_it(cluster: str) 
             assert before is not None and after.device is not None
             assert after.device.high < 0.95 * before.high, (method, asked, line)
             is_known = before.capacity is not None
-            assert not is_known or after.verdict is Verdict.FITS or _OPEN.search(line), (method, asked, line, after)
+            assert not is_known or after.verdict is Fit.FITS or _OPEN.search(line), (method, asked, line, after)
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
@@ -76,7 +76,7 @@ def test_what_is_advised_for_a_full_node_fits_and_needs_less_of_what_it_has(clus
             else:
                 assert after.host.high < 0.95 * before.high or "mem=0" in line, (method, asked, line)
             for need in (after.host, after.device):
-                is_fitting = need is None or need.verdict in (Verdict.FITS, Verdict.UNKNOWN)
+                is_fitting = need is None or need.verdict in (Fit.FITS, Fit.UNKNOWN)
                 assert is_fitting or _OPEN.search(line), (method, asked, line, need)
 
 
@@ -118,7 +118,7 @@ def test_what_planning_refuses_or_a_gpu_cannot_hold_is_not_advised(method: str, 
     assert any(map(flags_of, lines))
     for line in filter(flags_of, lines):
         again = _again("delta", method, {"model": "llama2-7b", **asked}, line)
-        assert _memory(again, "delta").verdict is Verdict.FITS, line
+        assert _memory(again, "delta").verdict is Fit.FITS, line
         assert "rauto" not in again.method or "--set recompute=" in line
     assert not any(line.startswith((f"--method {method}+r ", "--method z3+rauto+r")) for line in lines)
 
@@ -128,7 +128,7 @@ def test_what_moves_to_the_node_asks_for_the_memory_that_this_takes() -> None:
     [first, *_] = filter(flags_of, lines)
     assert first.startswith("--method z3+o+r --sbatch mem=")
     again = _again("taiwania2", "z3", {"model": "llama2-7b", "gpus_per_node": 1}, first)
-    assert _memory(again, "taiwania2").host.verdict is Verdict.FITS
+    assert _memory(again, "taiwania2").host.verdict is Fit.FITS
 
 
 def test_a_full_node_is_told_no_way_that_brings_nothing() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hpc_llm.causes.search import rank_of
+from hpc_llm.causes.found import rank_of
 from hpc_llm.causes.tracebacks import exceptions_in
 from hpc_llm.cli import run
 from hpc_llm.diagnosis import Diagnosis, diagnose_files, diagnose_stream, jobs_under

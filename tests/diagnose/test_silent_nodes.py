@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rendering import planned
 
-from hpc_llm.causes.search import Found, signs_in
+from hpc_llm.causes.found import Found, signs_in
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.remedies import filled
 from hpc_llm.diagnosis.silent import of_others

@@ -15,7 +15,7 @@ import hpc_llm
 import hpc_llm.cli
 from hpc_llm.cli import run
 from hpc_llm.errors import PlanError, RequestError
-from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.parts import Fit
 
 DELTA = ("estimate", "--cluster=delta", "--gpus-per-node=4")
 CONFIG = {
@@ -96,14 +96,14 @@ def test_a_table_says_of_a_host_what_the_estimate_of_one_run_says(said: Callable
     """What fits the GPUs may need more of a node than its profile tells of."""
     asked = ("estimate", "--model=llama3.1-70b")
     [one] = hpc_llm.estimate(cluster="rtx5090", method="z3o", model="llama3.1-70b")
-    assert one.verdict is Verdict.FITS and one.unsaid is not None
+    assert one.verdict is Fit.FITS and one.unsaid is not None
     assert f"verdict: fits the GPUs; {one.unsaid}\n" in said(*asked, "--cluster=rtx5090", "--method=z3o")
     text = said(*asked, "--cluster=rtx5090,mi210", "--method=z3o,z2o")
     assert "fits the GPUs of rtx5090 z3o, mi210 z3o: nobody says whether a node's host does" in " ".join(text.split())
     rows = [line for line in text.splitlines() if line.startswith(("rtx5090", "mi210"))]
     assert ["fits GPUs" in row for row in rows] == [True, False, True, False]
     every = hpc_llm.estimate(cluster="all", method="z3o,q", model="llama2-7b")
-    known = [one.unsaid is None for one in every if one.verdict is Verdict.FITS and not one.refused]
+    known = [one.unsaid is None for one in every if one.verdict is Fit.FITS and not one.refused]
     assert known == sorted(known, reverse=True) and len(set(known)) == 2
     [small] = hpc_llm.estimate(cluster="rtx5090", method="q", model="llama3.2-3b")
     assert small.unsaid is None  # hardly any node lacks so little
@@ -111,7 +111,7 @@ def test_a_table_says_of_a_host_what_the_estimate_of_one_run_says(said: Callable
 
 def test_nobody_is_asked_for_an_account_to_estimate() -> None:
     [found] = hpc_llm.estimate(cluster="taiwania2", method="z3", model="llama2-7b")
-    assert found.verdict is Verdict.FITS
+    assert found.verdict is Fit.FITS
     assert found.gpus == 8
 
 
@@ -121,7 +121,7 @@ def test_the_fewest_gpus_are_the_same_from_wherever_one_asks() -> None:
     found = [hpc_llm.estimate(**asked, gpus_per_node=gpus)[0] for gpus in (1, 2, 4)]
     [fewest] = {one.fewest_gpus for one in found}
     for one in found:
-        assert fewest is not None and (one.verdict is Verdict.FITS) == (one.gpus >= fewest)
+        assert fewest is not None and (one.verdict is Fit.FITS) == (one.gpus >= fewest)
 
 
 def test_several_runs_keep_the_order_of_the_request() -> None:
@@ -132,7 +132,7 @@ def test_several_runs_keep_the_order_of_the_request() -> None:
 def test_runs_of_a_study_are_called_as_it_calls_them() -> None:
     found = hpc_llm.estimate({"cluster": "delta", "method": "z3", "matrix": {"micro-batch-size": [1, 64]}})
     assert [one.run for one in found] == ["micro_batch_size=1", "micro_batch_size=64"]
-    assert [one.verdict for one in found] == [Verdict.FITS, Verdict.DOES_NOT_FIT]
+    assert [one.verdict for one in found] == [Fit.FITS, Fit.DOES_NOT_FIT]
 
 
 def test_a_family_that_nobody_measured_is_counted_with_a_note(tmp_path: Path) -> None:
@@ -211,12 +211,12 @@ def test_how_far_a_plan_goes_is_said_of_the_engine_that_it_has_then() -> None:
     assert small.largest_micro_batch is not None and small.largest_micro_batch > 8
     [largest] = hpc_llm.estimate(**asked, micro_batch_size=small.largest_micro_batch)
     [beyond] = hpc_llm.estimate(**asked, micro_batch_size=small.largest_micro_batch + 1)
-    assert (largest.verdict is Verdict.FITS, beyond.verdict is Verdict.FITS) == (True, False)
+    assert (largest.verdict is Fit.FITS, beyond.verdict is Fit.FITS) == (True, False)
     for one in (largest, beyond):
         assert one.largest_micro_batch == small.largest_micro_batch
     [four] = hpc_llm.estimate(**asked, micro_batch_size=4)
     [fewest] = hpc_llm.estimate(**asked, micro_batch_size=4, gpus_per_node=four.fewest_gpus)
-    assert fewest.verdict is Verdict.FITS and fewest.gpus == four.fewest_gpus
+    assert fewest.verdict is Fit.FITS and fewest.gpus == four.fewest_gpus
     [kept] = hpc_llm.estimate(**asked, set=["engine=flat"])
     assert kept.largest_micro_batch is not None and kept.largest_micro_batch < small.largest_micro_batch
 
@@ -252,7 +252,7 @@ def test_what_is_said_of_data_that_nobody_has_prepared_hinders_no_estimate(tmp_p
         set=["columns.prompt=ask", "columns.completion=say", "packing=padding", "weights=random"],
         logs=tmp_path,
     )
-    assert found.verdict is Verdict.FITS
+    assert found.verdict is Fit.FITS
     assert any("not prepared yet" in note for note in found.notes)
     assert any("how many steps the epochs are: the run's time is that of 1000" in note for note in found.notes)
 

@@ -13,7 +13,7 @@ from rendering import batch, planned
 from hpc_llm.api.fit import as_asked, check_fit, memory_there, with_memory
 from hpc_llm.diagnosis.suffices import first_that_fits
 from hpc_llm.errors import Notice, PlanError
-from hpc_llm.estimating.parts import Need, Verdict
+from hpc_llm.estimating.parts import Fit, Need
 from hpc_llm.planning.study import StudyRun
 from hpc_llm.site.cluster import Cluster, load_cluster, parse_cluster
 from hpc_llm.site.profiles import bundled
@@ -129,9 +129,9 @@ def test_what_may_be_more_than_a_node_has_does_not_fit_for_certain() -> None:
         return memory.host
 
     found = host(4000)
-    assert found.verdict is Verdict.UNKNOWN
-    assert host((found.low + found.high) / 2e9).verdict is Verdict.TOO_CLOSE
-    assert host(found.low / 2e9).verdict is Verdict.DOES_NOT_FIT
+    assert found.verdict is Fit.UNKNOWN
+    assert host((found.low + found.high) / 2e9).verdict is Fit.TOO_CLOSE
+    assert host(found.low / 2e9).verdict is Fit.DOES_NOT_FIT
 
 
 @pytest.mark.filterwarnings("error::hpc_llm.errors.Notice")
@@ -147,7 +147,7 @@ def test_what_is_asked_for_by_estimate_is_not_all_that_there_is(mem_gb: int | No
     assert (asked.plan.job.mem is not None) == (style == "mem")
     for plan in (one.plan, as_asked(asked)):
         memory = memory_there(plan, cluster)
-        assert memory is not None and memory.host.verdict is Verdict[verdict]
+        assert memory is not None and memory.host.verdict is Fit[verdict]
         assert memory.host.capacity == (250e9 if verdict == "FITS" else None)
     made = batch(cluster, "z3", model="tinyllama-1.1b", hardware=None)
     check_fit([replace(made, planned=(asked,))])
@@ -193,7 +193,7 @@ def test_what_is_advised_fits_once_it_is_asked_for(
     ).plan
     assert again.engine == step.plan.engine
     memory = memory_there(again, load_cluster(cluster))
-    assert memory is not None and memory.verdict in (Verdict.FITS,), (step.flags, memory)
+    assert memory is not None and memory.verdict in (Fit.FITS,), (step.flags, memory)
 
 
 def test_the_least_costly_change_is_advised_with_its_price() -> None:

@@ -19,9 +19,9 @@ from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.device import peak_moment
 from hpc_llm.estimating.host import host_capacity, host_need, power_of_two
+from hpc_llm.estimating.largest import largest_micro_batch, with_batch
 from hpc_llm.estimating.memory import memory_of
-from hpc_llm.estimating.parts import Device, Need, Verdict
-from hpc_llm.estimating.search import largest_micro_batch, with_batch
+from hpc_llm.estimating.parts import Device, Fit, Need
 from hpc_llm.estimating.shapes import sizes_in, sizes_of_model
 from hpc_llm.estimating.step_time import unknown_because
 from hpc_llm.planning.experiment import Plan
@@ -207,8 +207,8 @@ def test_page_locked_blocks_on_the_host_are_powers_of_two() -> None:
 
 
 def test_the_seven_billion_offload_does_not_fit_a_node_of_128_gib() -> None:
-    assert host_need(case_of("z2o-hpc2"), 128 * 2**30).verdict is Verdict.DOES_NOT_FIT
-    assert host_need(case_of("z2o-hpc2"), 192 * 2**30).verdict is Verdict.FITS
+    assert host_need(case_of("z2o-hpc2"), 128 * 2**30).verdict is Fit.DOES_NOT_FIT
+    assert host_need(case_of("z2o-hpc2"), 192 * 2**30).verdict is Fit.FITS
 
 
 @pytest.mark.parametrize("form", ["mem=100G", "mem-per-gpu=25G"])
@@ -246,20 +246,20 @@ def test_what_is_more_than_a_node_fits_no_job_of_it() -> None:
     small = silent.model_copy(update={"mem_gb": 64.0})
     plan = planned(cluster, "z3o", gpus_per_node=1, model="llama2-7b").plan
     tight = silent.model_copy(update={"mem_gb": memory_of(plan, cluster, sizes_in(plan)).host.peak / 1e9})
-    for node, verdict in ((silent, Verdict.UNKNOWN), (small, Verdict.DOES_NOT_FIT), (tight, Verdict.TOO_CLOSE)):
+    for node, verdict in ((silent, Fit.UNKNOWN), (small, Fit.DOES_NOT_FIT), (tight, Fit.TOO_CLOSE)):
         there = cluster.model_copy(update={"node": node})
         assert memory_of(plan, there, sizes_in(plan)).host.verdict is verdict
 
 
-def need(low: int, high: int, capacity: int | None) -> Verdict:
+def need(low: int, high: int, capacity: int | None) -> Fit:
     return Need(breakdown={}, peak=low, low=low, high=high, capacity=capacity).verdict
 
 
 def test_only_what_is_certain_is_called_so() -> None:
-    assert need(5, 8, 8) is Verdict.FITS
-    assert need(5, 9, 8) is Verdict.TOO_CLOSE
-    assert need(9, 12, 8) is Verdict.DOES_NOT_FIT
-    assert need(9, 12, None) is Verdict.UNKNOWN
+    assert need(5, 8, 8) is Fit.FITS
+    assert need(5, 9, 8) is Fit.TOO_CLOSE
+    assert need(9, 12, 8) is Fit.DOES_NOT_FIT
+    assert need(9, 12, None) is Fit.UNKNOWN
 
 
 METHODS = ("ddp", "z1", "z2", "z2o", "z3", "z3o", "lora", "qlora", "q", "z3+lora")
@@ -299,7 +299,7 @@ def test_flat_units_hold_of_a_number_what_bf16_lacks_of_it_and_two_moments_in_bl
     on_device = terms("z2o", 2, set=("engine=flat", "recompute=true"))
     assert (on_device["weights"], on_device["communication buckets"]) == (2 * SEVEN, 2 * (2 * layer + 2 * layer // 2))
     assert terms("z3o", 2, set=("engine=flat", "recompute=true"))["gathered parameters"] == 5 * 2 * layer
-    assert host_need(case_of("z2o", 2, set=("engine=flat",)), 128 * 2**30).verdict is Verdict.FITS
+    assert host_need(case_of("z2o", 2, set=("engine=flat",)), 128 * 2**30).verdict is Fit.FITS
 
 
 @settings(max_examples=60, deadline=None)
@@ -353,8 +353,8 @@ def test_the_largest_micro_batch_is_the_last_that_fits() -> None:
     largest = largest_micro_batch(plan, cluster, sizes)
     assert largest is not None
     assert largest > 1
-    assert memory_of(with_batch(plan, largest), cluster, sizes).verdict is Verdict.FITS
-    assert memory_of(with_batch(plan, largest + 1), cluster, sizes).verdict is not Verdict.FITS
+    assert memory_of(with_batch(plan, largest), cluster, sizes).verdict is Fit.FITS
+    assert memory_of(with_batch(plan, largest + 1), cluster, sizes).verdict is not Fit.FITS
 
 
 def test_what_was_never_measured_is_said_and_widens_the_interval() -> None:

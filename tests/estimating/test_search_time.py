@@ -10,7 +10,7 @@ import hpc_llm
 from hpc_llm.estimating.search_time import sizes_on_the_way
 from hpc_llm.planning.micro_batches import MicroBatches
 from hpc_llm.worker.searching.choice import Known, next_at
-from hpc_llm.worker.searching.tries import Try, Verdict
+from hpc_llm.worker.searching.tries import Try, TryOutcome
 
 
 def search(sizes: MicroBatches, first: int, limit: int) -> list[int]:
@@ -20,7 +20,7 @@ def search(sizes: MicroBatches, first: int, limit: int) -> list[int]:
         wanted = next_at(Known(512, sizes, tries), first, looks_for_fastest=False)
         if wanted is None or wanted.confirms:
             return [one.size for one in tries]
-        verdict = Verdict.FITS if wanted.size <= limit else Verdict.MEMORY
+        verdict = TryOutcome.FITS if wanted.size <= limit else TryOutcome.MEMORY
         one = Try(
             number=len(tries) + 1,
             folder=Path(),

@@ -12,7 +12,7 @@ import pytest
 import hpc_llm
 from hpc_llm.errors import RequestError
 from hpc_llm.records.run import RunPaths
-from hpc_llm.worker.searching.tries import Verdict, tries_of
+from hpc_llm.worker.searching.tries import TryOutcome, tries_of
 from hpc_llm.worker.tune_llm import answer
 
 
@@ -44,7 +44,7 @@ def test_a_figure_that_cannot_be_is_none_of_a_search(searched: RunPaths, rate: o
         cluster="local", method="ddp", model="tiny", task="tune", logs=searched.root, micro_batch_size=2
     )[0]
     [found] = tries_of(searched, plan.plan)
-    assert (found.tokens_per_second, found.step_time_s, found.verdict) == (None, None, Verdict.FITS)
+    assert (found.tokens_per_second, found.step_time_s, found.verdict) == (None, None, TryOutcome.FITS)
     assert answer(searched.root, 100).startswith("try 2 ")
 
 
@@ -61,10 +61,11 @@ def test_a_try_of_which_nobody_can_say_what_it_was_is_none(searched: RunPaths, c
 
 
 @pytest.mark.parametrize(
-    ("count", "expected"), [(1, Verdict.MEMORY), (0, Verdict.FAILED), (None, Verdict.FAILED), ("2", Verdict.FAILED)]
+    ("count", "expected"),
+    [(1, TryOutcome.MEMORY), (0, TryOutcome.FAILED), (None, TryOutcome.FAILED), ("2", TryOutcome.FAILED)],
 )
 def test_a_try_that_the_kernel_killed_for_lack_of_memory_does_not_fit(
-    searched: RunPaths, count: object, expected: Verdict
+    searched: RunPaths, count: object, expected: TryOutcome
 ) -> None:
     ends(searched, {}, {"exit_code": 137, "started_at": 1.0, "ended_at": 9.0, "oom_kills": count})
     plan = hpc_llm.plan(

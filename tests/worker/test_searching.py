@@ -30,7 +30,7 @@ from hpc_llm.reporting.plots import write_plots
 from hpc_llm.reporting.report import make_report
 from hpc_llm.worker.searching.choice import Known, next_at
 from hpc_llm.worker.searching.found import ending
-from hpc_llm.worker.searching.tries import Try, Verdict
+from hpc_llm.worker.searching.tries import Try, TryOutcome
 
 TASK = """\
 import json, os, resource, signal, subprocess, sys, time
@@ -74,7 +74,7 @@ if __name__ == "__main__":
 
 
 def search(
-    fits: Callable[[int, bool], Verdict],
+    fits: Callable[[int, bool], TryOutcome],
     first: int,
     sizes: MicroBatches,
     rate: Callable[[int], float] = float,
@@ -94,7 +94,7 @@ def search(
                 length=64,
                 confirms=wanted.confirms,
                 verdict=verdict,
-                tokens_per_second=measured(wanted.size) if verdict is Verdict.FITS else None,
+                tokens_per_second=measured(wanted.size) if verdict is TryOutcome.FITS else None,
                 peaks={},
             )
         )
@@ -105,7 +105,9 @@ def search(
 @settings(max_examples=150)
 def test_a_limit_is_found_to_the_very_size_from_wherever_it_begins(limit: int, first: int, share: int | None) -> None:
     sizes = MicroBatches(share)
-    known = search(lambda size, _: Verdict.FITS if size <= limit else Verdict.MEMORY, sizes.at_most(first) or 1, sizes)
+    known = search(
+        lambda size, _: TryOutcome.FITS if size <= limit else TryOutcome.MEMORY, sizes.at_most(first) or 1, sizes
+    )
     assert known.largest == sizes.at_most(limit)
     if known.largest is not None:
         assert known.fits(known.largest, confirms=True) and known.limit == sizes.above(known.largest)
@@ -114,14 +116,14 @@ def test_a_limit_is_found_to_the_very_size_from_wherever_it_begins(limit: int, f
 @given(st.data())
 @settings(max_examples=150)
 def test_whatever_the_sizes_do_the_search_ends_and_reports_only_what_ran(data: st.DataObject) -> None:
-    drawn: dict[tuple[int, bool, int], Verdict] = {}
+    drawn: dict[tuple[int, bool, int], TryOutcome] = {}
     count = 0
 
-    def anything(size: int, confirms: bool) -> Verdict:
+    def anything(size: int, confirms: bool) -> TryOutcome:
         nonlocal count
         count += 1
-        conclusive = [one for one in Verdict if one is not Verdict.CUT]
-        verdict = data.draw(st.sampled_from(conclusive)) if size < 500 else Verdict.MEMORY
+        conclusive = [one for one in TryOutcome if one is not TryOutcome.CUT]
+        verdict = data.draw(st.sampled_from(conclusive)) if size < 500 else TryOutcome.MEMORY
         drawn[size, confirms, count] = verdict
         return verdict
 
@@ -129,19 +131,19 @@ def test_whatever_the_sizes_do_the_search_ends_and_reports_only_what_ran(data: s
     for size in {known.largest, known.fastest} - {None}:
         confirming = [verdict for (s, confirms, _), verdict in drawn.items() if s == size and confirms]
         short = [verdict for (s, confirms, _), verdict in drawn.items() if s == size and not confirms]
-        assert short[-1] is Verdict.FITS and confirming[-1] is Verdict.FITS
+        assert short[-1] is TryOutcome.FITS and confirming[-1] is TryOutcome.FITS
 
 
-@pytest.mark.parametrize("verdict", [Verdict.MEMORY, Verdict.HANGS, Verdict.CLOSE, Verdict.LOST])
-def test_the_end_says_what_became_of_the_size_above(verdict: Verdict) -> None:
-    known = search(lambda size, _: Verdict.FITS if size <= 4 else verdict, 4, MicroBatches())
+@pytest.mark.parametrize("verdict", [TryOutcome.MEMORY, TryOutcome.HANGS, TryOutcome.CLOSE, TryOutcome.LOST])
+def test_the_end_says_what_became_of_the_size_above(verdict: TryOutcome) -> None:
+    known = search(lambda size, _: TryOutcome.FITS if size <= 4 else verdict, 4, MicroBatches())
     plan = planned("local", "z3", task="tune", sequence_length=64).plan
     assert f", 5 {verdict.value}" in ending(plan, known.tries, None).sentence
 
 
 def test_the_fastest_is_looked_for_below_the_largest() -> None:
     known = search(
-        lambda size, _: Verdict.FITS if size <= 100 else Verdict.MEMORY, 60, MicroBatches(),
+        lambda size, _: TryOutcome.FITS if size <= 100 else TryOutcome.MEMORY, 60, MicroBatches(),
         rate=lambda size: 1000 - abs(size - 12),
     )  # fmt: skip
     assert (known.largest, known.fastest) == (100, 12) and known.fits(12, confirms=True)
@@ -150,7 +152,7 @@ def test_the_fastest_is_looked_for_below_the_largest() -> None:
 def test_of_sizes_that_were_confirmed_the_long_tries_tell_which_is_faster() -> None:
     """Of 3 steps one that waits makes a size look slow that is not."""
     known = search(
-        lambda size, _: Verdict.FITS if size <= 8 else Verdict.MEMORY, 8, MicroBatches(),
+        lambda size, _: TryOutcome.FITS if size <= 8 else TryOutcome.MEMORY, 8, MicroBatches(),
         rate=lambda size: {8: 10602.0, 4: 13609.0}.get(size, 1000.0 * size),
         rate_confirmed=lambda size: {8: 18767.7, 4: 7919.3}[size],
     )  # fmt: skip
@@ -162,33 +164,35 @@ def test_of_sizes_that_were_confirmed_the_long_tries_tell_which_is_faster() -> N
 
 def test_a_size_that_dies_when_it_runs_longer_gives_way_to_the_next_one() -> None:
     known = search(
-        lambda size, confirms: Verdict.FITS if size <= (20 if confirms else 24) else Verdict.MEMORY, 16, MicroBatches()
+        lambda size, confirms: TryOutcome.FITS if size <= (20 if confirms else 24) else TryOutcome.MEMORY,
+        16,
+        MicroBatches(),
     )
     assert (known.largest, known.limit) == (20, 21)
 
 
 def test_a_failure_that_is_not_of_memory_is_tried_again_and_then_from_one_on() -> None:
-    known = search(lambda size, _: Verdict.FAILED, 64, MicroBatches())
+    known = search(lambda size, _: TryOutcome.FAILED, 64, MicroBatches())
     assert [one.size for one in known.tries] == [64, 64, 1, 1] and known.largest is None
 
 
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        (Verdict.FAILED, "sequence length 64: every try failed"),
-        (Verdict.MEMORY, "sequence length 64: none fits"),
-        (Verdict.CLOSE, "sequence length 64: none fits"),
-        (Verdict.HANGS, "sequence length 64: none was over in time"),
-        (Verdict.LOST, "sequence length 64: nothing is known, each try was lost or cut off"),
+        (TryOutcome.FAILED, "sequence length 64: every try failed"),
+        (TryOutcome.MEMORY, "sequence length 64: none fits"),
+        (TryOutcome.CLOSE, "sequence length 64: none fits"),
+        (TryOutcome.HANGS, "sequence length 64: none was over in time"),
+        (TryOutcome.LOST, "sequence length 64: nothing is known, each try was lost or cut off"),
     ],
 )
-def test_where_no_size_ran_memory_is_short_only_where_a_try_says_so(verdict: Verdict, said: str) -> None:
+def test_where_no_size_ran_memory_is_short_only_where_a_try_says_so(verdict: TryOutcome, said: str) -> None:
     plan = planned("local", "z3", task="tune", sequence_length=64).plan
     known = search(lambda size, _: verdict, 2, MicroBatches())
     end = ending(plan, known.tries, None)
     assert end.sentence == said
-    assert ("fits" in (end.reason or "")) == (verdict not in (Verdict.FAILED, Verdict.LOST))
-    mixed = search(lambda size, _: Verdict.FAILED if size == 1 else Verdict.MEMORY, 2, MicroBatches())
+    assert ("fits" in (end.reason or "")) == (verdict not in (TryOutcome.FAILED, TryOutcome.LOST))
+    mixed = search(lambda size, _: TryOutcome.FAILED if size == 1 else TryOutcome.MEMORY, 2, MicroBatches())
     assert ending(plan, mixed.tries, None).sentence == "sequence length 64: none fits"
 
 

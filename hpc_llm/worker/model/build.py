@@ -16,10 +16,10 @@ from torch import nn
 
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.worker.model.capacity import refuse_what_never_fits
 from hpc_llm.worker.model.giving import source, take
 from hpc_llm.worker.model.prepare import prepare
 from hpc_llm.worker.model.quantized import quantized_model
-from hpc_llm.worker.model.room import refuse_what_never_fits
 from hpc_llm.worker.model.shapes import DTYPES, begun, fill, from_shape, skeleton
 from hpc_llm.worker.model.weights import load_checkpoint
 from hpc_llm.worker.tensor_parallel.group import TensorGroup

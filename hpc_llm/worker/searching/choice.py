@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.micro_batches import MicroBatches, micro_batches_of
-from hpc_llm.worker.searching.tries import Try, Verdict
+from hpc_llm.worker.searching.tries import Try, TryOutcome
 
 _TWICE = 2
 """Tries of a size after which a failure that is not memory's, or a job that was lost, counts against it."""
@@ -45,11 +45,11 @@ class Known:
         group = self.group(size, confirms=confirms)
         conclusive = [one for one in group if one.verdict.is_conclusive]
         if not conclusive:
-            return False if sum(one.verdict is Verdict.LOST for one in group) >= _TWICE else None
+            return False if sum(one.verdict is TryOutcome.LOST for one in group) >= _TWICE else None
         last = conclusive[-1]
-        if last.verdict is Verdict.FAILED and sum(one.verdict is Verdict.FAILED for one in group) < _TWICE:
+        if last.verdict is TryOutcome.FAILED and sum(one.verdict is TryOutcome.FAILED for one in group) < _TWICE:
             return None
-        return last.verdict is Verdict.FITS
+        return last.verdict is TryOutcome.FITS
 
     @property
     def good(self) -> list[int]:
@@ -87,7 +87,7 @@ class Known:
         return self._rate(size, confirms=True) or self.rate(size)
 
     def _rate(self, size: int, *, confirms: bool) -> float:
-        group = [one for one in self.group(size, confirms=confirms) if one.verdict is Verdict.FITS]
+        group = [one for one in self.group(size, confirms=confirms) if one.verdict is TryOutcome.FITS]
         return group[-1].tokens_per_second or 0.0 if group else 0.0
 
     @property
@@ -167,7 +167,7 @@ def _smaller(known: Known) -> int | None:
     if least == 1:
         return None
     last = [one for one in known.group(least, confirms=False) if one.verdict.is_conclusive]
-    if last and last[-1].verdict is Verdict.FAILED:
+    if last and last[-1].verdict is TryOutcome.FAILED:
         return 1  # what is not of memory may be of any size
     return known.sizes.at_most(least // 2)
 

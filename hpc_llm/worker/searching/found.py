@@ -13,9 +13,13 @@ from hpc_llm.planning.micro_batches import starting_at
 from hpc_llm.records.run import Outcome
 from hpc_llm.worker.result import SCHEMA
 from hpc_llm.worker.searching.choice import Known, known_at, lengths_of
-from hpc_llm.worker.searching.tries import Try, Verdict
+from hpc_llm.worker.searching.tries import Try, TryOutcome
 
-_OUTCOMES = {Verdict.MEMORY: Outcome.OOM_DEVICE, Verdict.CLOSE: Outcome.OOM_DEVICE, Verdict.HANGS: Outcome.TIMEOUT}
+_OUTCOMES = {
+    TryOutcome.MEMORY: Outcome.OOM_DEVICE,
+    TryOutcome.CLOSE: Outcome.OOM_DEVICE,
+    TryOutcome.HANGS: Outcome.TIMEOUT,
+}
 """Where nothing fits and the try itself does not say which memory it was."""
 
 
@@ -80,7 +84,7 @@ def _figures(known: Known, size: int | None, plan: Plan) -> dict[str, Any] | Non
     """The longest try of a size, with the batch that it makes."""
     if size is None:
         return None
-    ran = [one for one in known.tries if one.size == size and one.verdict is Verdict.FITS]
+    ran = [one for one in known.tries if one.size == size and one.verdict is TryOutcome.FITS]
     best = max(ran, key=lambda one: (one.confirms, one.number))
     batch = starting_at(plan, size, known.length).batch
     return {
@@ -96,7 +100,7 @@ def _figures(known: Known, size: int | None, plan: Plan) -> dict[str, Any] | Non
 
 
 def _why(known: Known, size: int) -> str:
-    last = next(one for one in reversed(known.tries) if one.size == size and one.verdict is not Verdict.FITS)
+    last = next(one for one in reversed(known.tries) if one.size == size and one.verdict is not TryOutcome.FITS)
     return last.verdict.value + (f": {last.why}" if last.why else "")
 
 
@@ -122,18 +126,18 @@ def _sentence(known: Known) -> str:
         return f"{head}{_of_none(known)}"
     confirmed = "confirmed" if known.fits(largest, confirms=True) else "not confirmed"
     verdicts = [one.verdict for one in known.tries if one.size == known.limit and one.verdict.is_conclusive]
-    limit = f", {known.limit} {(verdicts or [Verdict.LOST])[-1].value}" if known.limit is not None else ""
+    limit = f", {known.limit} {(verdicts or [TryOutcome.LOST])[-1].value}" if known.limit is not None else ""
     return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({known.best_rate(fastest):.4g} tokens/s){limit}"
 
 
 def _of_none(known: Known) -> str:
     """What is said where no size ran: that memory is short only where a try says so."""
     verdicts = {one.verdict for one in known.tries}
-    if verdicts & {Verdict.MEMORY, Verdict.CLOSE}:
+    if verdicts & {TryOutcome.MEMORY, TryOutcome.CLOSE}:
         return "none fits"
-    if Verdict.HANGS in verdicts:
+    if TryOutcome.HANGS in verdicts:
         return "none was over in time"
-    last = next((one for one in reversed(known.tries) if one.verdict is Verdict.FAILED), None)
+    last = next((one for one in reversed(known.tries) if one.verdict is TryOutcome.FAILED), None)
     if last is None:
         return "nothing is known, each try was lost or cut off"
     return f"every try failed: {last.why}" if last.why else "every try failed"

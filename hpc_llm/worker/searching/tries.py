@@ -22,7 +22,7 @@ _MOST_BEFORE = 50
 """Searches that went on from one another."""
 
 
-class Verdict(str, Enum):
+class TryOutcome(str, Enum):
     """What a try says of its micro batch; the words go into the log of the whole job, whose end no try is."""
 
     FITS = "fits"
@@ -37,7 +37,7 @@ class Verdict(str, Enum):
 
     @property
     def is_conclusive(self) -> bool:
-        return self not in (Verdict.CUT, Verdict.LOST)
+        return self not in (TryOutcome.CUT, TryOutcome.LOST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Try:
     """Tokens of a sequence."""
     confirms: bool
     """Whether it is a longer one of a size that fits."""
-    verdict: Verdict
+    verdict: TryOutcome
     outcome: str | None = None
     why: str | None = None
     """One sentence of its end, where it did not fit."""
@@ -135,26 +135,26 @@ def _number(value: object) -> float | None:
 
 def _verdict(
     result: Mapping[str, Any], end: Mapping[str, Any] | None, limit_s: float, plan: Plan
-) -> tuple[Verdict, str | None]:
+) -> tuple[TryOutcome, str | None]:
     """What the worker says of memory wins over how its processes ended: a rank may hang because another ran out of it."""
     outcome, said = result.get("outcome"), result.get("outcome_reason")
     if outcome == Outcome.COMPLETED.value:
         short = _short_of(result, plan)
-        return (Verdict.FITS, None) if short is None else (Verdict.CLOSE, short)
+        return (TryOutcome.FITS, None) if short is None else (TryOutcome.CLOSE, short)
     if outcome in (Outcome.OOM_DEVICE.value, Outcome.OOM_HOST.value):
-        return Verdict.MEMORY, said
+        return TryOutcome.MEMORY, said
     if end is None:
-        return Verdict.LOST, "its job left no record of its end"
+        return TryOutcome.LOST, "its job left no record of its end"
     if end.get("signal"):
         if (_number(end.get("time_limit_s")) or 0) >= limit_s and "time limit" in str(end.get("reason")):
-            return Verdict.HANGS, f"it was not over after {limit_s:g} s"
-        return Verdict.CUT, f"SIG{end['signal']} came"
+            return TryOutcome.HANGS, f"it was not over after {limit_s:g} s"
+        return TryOutcome.CUT, f"SIG{end['signal']} came"
     if outcome == Outcome.INVALID.value:
-        return Verdict.FAILED, result.get("invalid_reason")
+        return TryOutcome.FAILED, result.get("invalid_reason")
     if end.get("exit_code") == 137 and (_number(end.get("oom_kills")) or 0) > 0:
-        return Verdict.MEMORY, "the kernel of its node killed a process for lack of memory"
+        return TryOutcome.MEMORY, "the kernel of its node killed a process for lack of memory"
     killed = ", as by the system where memory runs out" if end.get("exit_code") == 137 else ""
-    return Verdict.FAILED, said or f"it ended with exit code {end.get('exit_code')}{killed}"
+    return TryOutcome.FAILED, said or f"it ended with exit code {end.get('exit_code')}{killed}"
 
 
 def _short_of(result: Mapping[str, Any], plan: Plan) -> str | None:

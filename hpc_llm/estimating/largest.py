@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hpc_llm.estimating.memory import memory_of
-from hpc_llm.estimating.parts import Verdict
+from hpc_llm.estimating.parts import Fit
 from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.limits import memory_flag, memory_share
@@ -27,7 +27,7 @@ def as_it_is(plan: Plan) -> Plan:
 
 def largest_micro_batch(plan: Plan, cluster: Cluster, sizes: Sizes, replan: Replan = as_it_is) -> int | None:
     """Sequences; 0 where not even one fits for certain, None where nobody says what is there."""
-    if memory_of(plan, cluster, sizes).verdict is Verdict.UNKNOWN:
+    if memory_of(plan, cluster, sizes).verdict is Fit.UNKNOWN:
         return None
     # A smaller batch may have another engine, which needs more.
     own = plan.batch.micro_batch_size if _fits(plan, cluster, sizes) else 0
@@ -50,7 +50,7 @@ def with_batch(plan: Plan, size: int) -> Plan:
 
 
 def _fits(plan: Plan, cluster: Cluster, sizes: Sizes) -> bool:
-    return memory_of(plan, cluster, sizes).verdict is Verdict.FITS
+    return memory_of(plan, cluster, sizes).verdict is Fit.FITS
 
 
 def _last(holds: Callable[[int], bool], low: int) -> int:

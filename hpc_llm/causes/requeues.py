@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from hpc_llm.causes.search import Found
+from hpc_llm.causes.found import Found
 
 _TAKEN_DOWN_AT = re.compile(r"\*\*\* (?:JOB|STEP) .{0,200}CANCELLED AT (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b")
 _JOB_TAKEN_DOWN = re.compile(r"\*\*\* JOB \S+ .{0,200}CANCELLED ")
