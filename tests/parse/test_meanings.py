@@ -55,6 +55,42 @@ def test_a_resumed_runs_tokens_are_not_of_its_time(read):
     assert read(text).rows[0].tokens_per_second is None
 
 
+@pytest.mark.parametrize("gpus", [2, 4])
+@pytest.mark.parametrize(
+    ("said", "counts_gpus"),
+    [
+        ("  Training with DataParallel so batch size has been adjusted to: 32\n", True),
+        (
+            "x/_functions.py:71: UserWarning: Was asked to gather along dimension 0, but all input tensors were scalars; will\n",
+            True,
+        ),
+        (
+            "Process rank: 0, device: cuda:0, n_gpu: {gpus}, distributed training: False, 16-bits training: False\n",
+            True,
+        ),
+        ("Process rank: 0, device: cuda:0, n_gpu: 1, distributed training: True, 16-bits training: False\n", False),
+    ],
+)
+def test_a_process_that_drives_all_gpus_counts_the_tokens_of_all(read, said, counts_gpus, gpus):
+    batch = "  Instantaneous batch size per device = 1\n"
+    row = read(
+        trainer(4000.0, None, gpus, line=False).replace(batch, batch + said.format(gpus=gpus))
+        if "rank" not in said
+        else said.format(gpus=gpus) + trainer(4000.0, None, gpus, line=False)
+    ).rows[0]
+    total, per_gpu = (4000.0, 4000.0 / gpus) if counts_gpus else (None, 4000.0)
+    assert (row.tokens_per_second, row.tokens_per_second_per_gpu) == (total, per_gpu)
+
+
+def test_gpus_of_a_process_are_those_of_its_own_run(read):
+    one = trainer(4000.0, None, 4, line=False)
+    named = "Process rank: 0, device: cuda:0, n_gpu: {}, distributed training: {}, 16-bits training: False\n"
+    line = "{'loss': 2.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
+    one = one.replace("{'train_runtime'", line + "{'train_runtime'")
+    rows = read(named.format(4, False) + one + named.format(1, True) + one).rows
+    assert [row.tokens_per_second_per_gpu for row in rows] == [1000.0, 4000.0]
+
+
 def bars(pause: str, every: int = 10, last: int = 100, extra_s: int = 60) -> str:
     """Lines and progress bars of steps of 2 s; after step 50 `pause` takes a minute."""
     text = ""

@@ -18,6 +18,7 @@ from hpc_llm.parsing import commas, trainer_steps
 from hpc_llm.parsing.clock import ENOUGH
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import BEGINS, PAUSES, Kind, Value, column_of, leave_empty, number, rule
+from hpc_llm.parsing.trainer_rates import DATA_PARALLEL, ONE_PROCESS, SHARES, rates
 from hpc_llm.parsing.trainer_steps import Bar
 
 _PAIR = re.compile(rb"'([^'\n]{1,60})': (?:'([^'\n]*)'|([^,}'\n]+(?:,\d[^,}'\n]*)*))")
@@ -191,62 +192,6 @@ def _summary(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     return {_NAMES[name]: value} if name in _NAMES and value is not None else None
 
 
-def _is_near(one: float, other: float) -> bool:
-    """Whether both are the same rate, printed with three digits or more."""
-    return abs(one - other) <= 0.02 * other
-
-
-def _figure(values: Mapping[str, Value], *names: str) -> float | None:
-    """The first of these that is known and positive."""
-    known = (values.get(name) for name in names)
-    return next((float(v) for v in known if isinstance(v, (int, float)) and v > 0), None)
-
-
-def _devices(values: Mapping[str, Value]) -> float | None:
-    """How many devices hold different samples."""
-    total, micro = _figure(values, "global_batch_size"), _figure(values, "micro_batch_size")
-    if total is None or micro is None:
-        return _figure(values, "world_size")
-    return total / micro / (_figure(values, "gradient_accumulation_steps") or 1.0)
-
-
-_SHARES = "ranks_share_samples"
-"""Set where the command or the arguments split layers or sequences among ranks."""
-
-
-def rates(values: dict[str, Value]) -> None:
-    """Tokens per second, in the column that the log proves them to belong to."""
-    printed = "trainer_rate" in values
-    rate = _figure(values, "trainer_rate") if printed else _figure(values, "line_rate")
-    if rate is not None and values.get(_SHARES):
-        leave_empty(values, "train_tokens_per_second: several ranks share a sample, and it counts those of a process")
-        return
-    resumed, partial = bool(values.get("is_resumed")), printed and bool(values.get("is_partial"))
-    whole = _figure(values, "timed_tokens_per_second" if resumed else "mean_tokens_per_second")
-    if values.get("was_paused"):
-        if rate is not None or whole is not None:
-            leave_empty(values, "tokens/s: they are over a time in which the Trainer also evaluated or saved")
-        return
-    if whole is not None:
-        values.setdefault("tokens_per_second", whole)
-    if rate is None or "tokens_per_second_per_gpu" in values:
-        return
-    tokens, time = _figure(values, "tokens_seen", "tokens_so_far"), _figure(values, "elapsed_s", "so_far_s")
-    seen = tokens / time if tokens and time and not resumed else whole
-    devices = _devices(values)
-    if devices == 1 and not partial and not resumed:
-        values.setdefault("tokens_per_second", rate)
-        values["tokens_per_second_per_gpu"] = rate
-    elif seen is not None and _is_near(rate, seen):
-        values.setdefault("tokens_per_second", rate)
-    elif (seen is None and printed and not partial) or (
-        seen is not None and devices and _is_near(rate * devices, seen)
-    ):
-        values["tokens_per_second_per_gpu"] = rate
-    else:
-        leave_empty(values, "train_tokens_per_second: nothing says whether it is one device's or that of all")
-
-
 def _finish(values: dict[str, Value]) -> None:
     """Steps and their mean time: from lines between which nothing else took place, else from the end of training, else from
     training's own bar.
@@ -332,7 +277,20 @@ FORMAT = LineFormat(
             r"\*\*\*\*\* Running training \*\*\*\*\*(?:\n[^\n=]{0,120} Num examples = <num_examples>)?",
             literal="***** Running training *****",
         ),
-        rule(Kind.RUN, r"\b[tcs]p_size['\"]?[ =:]{1,3}(?!1\b)[1-9]\d{0,4}\b", lambda _: {_SHARES: 1}, literal="p_size"),
+        rule(Kind.RUN, r"\b[tcs]p_size['\"]?[ =:]{1,3}(?!1\b)[1-9]\d{0,4}\b", lambda _: {SHARES: 1}, literal="p_size"),
+        rule(
+            Kind.SETUP,
+            r"Process rank: -?\d+, device: \S{1,20}, +n_gpu: (?![01]\b)(\d{1,3}), +distributed training: False",
+            lambda match: {ONE_PROCESS: int(match[1])},
+            literal="Process rank: ",
+        ),
+        *(
+            rule(Kind.RUN, re.escape(words), lambda _: {DATA_PARALLEL: 1}, literal=words)
+            for words in (
+                "Training with DataParallel so batch size has been adjusted to: ",
+                "Was asked to gather along dimension 0, but all input tensors were scalars",
+            )
+        ),
         rule(Kind.RUN, r" Num update steps per epoch = <steps_per_epoch>", literal=" Num update steps per epoch = "),
         rule(Kind.STEP, r"\{'loss': " + _TWICE + r"[^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),
         rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_", pauses=True),

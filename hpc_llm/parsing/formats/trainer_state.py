@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpc_llm.parsing import trainer_steps
-from hpc_llm.parsing.formats.hf_trainer import rates
 from hpc_llm.parsing.registry import DocumentFormat
 from hpc_llm.parsing.rows import TRAIN, Row, Step
+from hpc_llm.parsing.trainer_rates import rates
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.json_text import figures
 
