@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes import precisions
+from hpc_llm.causes import drivers, precisions
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.symbols import OF_MKL
 
@@ -28,6 +28,15 @@ GPU_MISSING = Cause(
             r"No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device is detected|(?:cuda|hip)ErrorNoDevice",
         ),
         sign("RuntimeError: Found no NVIDIA driver on your system"),
+        # torch warns of both, and goes on without GPUs, where it only looks for them.
+        sign("RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu"),
+        sign(
+            "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment",
+            remedy=(
+                "CUDA did not start: the program must not change CUDA_VISIBLE_DEVICES after it has begun to use CUDA\n"
+                "otherwise it is the node (as where nvidia_uvm is not loaded): leave it out with --sbatch exclude={node}, and tell the site"
+            ),
+        ),
         sign("couldn't find any HIP devices"),
         sign(
             "sees none",
@@ -143,8 +152,8 @@ DRIVER_MISMATCH = Cause(
         ),
         sign(
             ("invalid device function", "hipErrorNoBinaryForGpu"),
-            r"HIP error: invalid device function|hipErrorNoBinaryForGpu",
-            remedy="this build holds no code for this GPU: install one that does (PYTORCH_ROCM_ARCH when building)",
+            r"(?:HIP|CUDA) error: invalid device function|hipErrorNoBinaryForGpu",
+            remedy="this build holds no code for this GPU: install one that does (PYTORCH_ROCM_ARCH or TORCH_CUDA_ARCH_LIST when building)",
         ),
         sign(
             ("does not match the version torch was compiled", "CUDAMismatchException"),
@@ -232,6 +241,7 @@ DRIVER_MISMATCH = Cause(
             remedy="the node's driver was updated and not reloaded: leave it out with --sbatch exclude={node} and tell the site",
             retry=True,
         ),
+        *drivers.SIGNS,
     ),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hpc_llm.causes import line_ends, openmp, openmpi, requests
+from hpc_llm.causes import companions, line_ends, openmp, openmpi, requests
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.schedulers import BEYOND_NODE, NODE_REFUSED
 
@@ -263,6 +263,7 @@ PACKAGES_APART = Cause(
             ),
         ),
         *openmp.SIGNS,
+        *companions.SIGNS,
         sign(
             ("compiled using NumPy 1.x cannot be run", "_ARRAY_API not found", "numpy.dtype size changed"),
             r"compiled using NumPy 1\.x cannot be run|AttributeError: _ARRAY_API not found"

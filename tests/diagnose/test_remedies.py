@@ -273,6 +273,7 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--cpu-bind",
         "--mpi",
         "--upgrade",
+        "--index-url",
         "--repo-type",
         "--version",
         "--propagate",
