@@ -24,6 +24,15 @@ _OWN_FOLDER = (
     "where ZeRO-3 or FSDP wrote it in parts, join them first: the zero_to_fp32.py beside them, or accelerate merge-weights"
 )
 
+_NO_FOLDER = (
+    "a path was given and no name of the Hub, and the program finds no model there: `ls -l {folder}` in the job shows what the compute node has; it may be "
+    "misspelled, not mounted on that node, or without the files of a whole model\n"
+    "put the model on a file system that the node sees, and give its folder from / on: what the program got is not expanded (`~`, `$HOME`), and "
+    "a relative path begins in the folder in which it was started"
+)
+_FOLDER = r"'?(?P<folder>(?:[/~]|\.{1,2}/|(?!https?:)[^'\s/]{1,80}/[^'\s/]{1,80}/)[^'\n]{0,300}?)'?"
+"""What is no name of the Hub: it begins as a path, or has more than one slash."""
+
 MODEL_MISSING = Cause(
     id="model_missing",
     title="the model could not be loaded",
@@ -60,6 +69,20 @@ MODEL_MISSING = Cause(
             ("connect to 'https://huggingface.co", "connect to 'https://hf"),
             r"We couldn't connect to 'https://[^'\n]{1,80}' to load (?:the|this) (?:files|file|model)",
             survived_after=STARTED,
+        ),
+        sign(
+            (
+                "Incorrect path_or_model_id: ",
+                "HFValidationError: ",
+                " is not a local folder and is not a valid model",
+                "an't load ",
+            ),
+            rf"(?:Incorrect path_or_model_id: |HFValidationError: [^\n]{{1,250}}: |OSError: Can't load [\w ]{{1,30}} (?:of|for) )(?='){_FOLDER}(?:\.|$)"
+            rf"|OSError: {_FOLDER.replace('folder', 'folder_2')} is not a local folder and is not a valid model",
+            survived_after=STARTED,
+            confidence=0.96,
+            meaning="The model was to be read from a folder, and that is not there on the compute node, or holds no whole model.",
+            remedy=_NO_FOLDER,
         ),
         sign(
             ("RepositoryNotFoundError", "is not a local folder and is not a valid model"),

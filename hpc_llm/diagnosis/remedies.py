@@ -224,7 +224,7 @@ def filled(remedy: str, facts: Mapping[str, Any]) -> str:
     """The remedy with the facts in its places; a line whose fact is not known is left out, unless it is the only one."""
     known = {name: redacted(str(value)) for name, value in facts.items() if value} | {
         "package": str(facts.get("package") or "").split(".")[0],  # of a submodule, what brings it
-        "env": shlex.quote(str(facts["env"])) if facts.get("env") else "",
+        **{name: shlex.quote(str(facts[name])) for name in ("env", "folder") if facts.get(name)},
     }
     lines = [line for line in remedy.splitlines() if all(map(known.get, _PLACE.findall(line)))]
     return _PLACE.sub(lambda place: known.get(place[1]) or place[1].upper(), "\n".join(lines) or remedy)
