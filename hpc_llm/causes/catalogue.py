@@ -17,6 +17,7 @@ from hpc_llm.causes import (
     data,
     environment,
     fabric,
+    file_systems,
     gpu_shared,
     gpus,
     kernels,
@@ -49,6 +50,7 @@ CAUSES: tuple[Cause, ...] = (
     *data.CAUSES,
     *numerics.CAUSES,
     *node.CAUSES,
+    *file_systems.CAUSES,
     *surroundings.CAUSES,
     *program.CAUSES,
 )

@@ -6,7 +6,7 @@ import functools
 import re
 from bisect import bisect_left
 
-from hpc_llm.causes import aborts, caches
+from hpc_llm.causes import aborts
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.crashes import says_where
 from hpc_llm.causes.exits import exit_code, exit_texts
@@ -320,32 +320,4 @@ SEGFAULT = Cause(
     ),
 )
 
-FILE_SYSTEM = Cause(
-    id="file_system",
-    title="the file system failed",
-    meaning="A shared file system took a file away or did not answer: the node lost its server, or a file was replaced under it.",
-    remedy=(
-        "submit it again; if it is one node that fails, without that: --sbatch exclude={node}, and tell the site\n"
-        "if every try ends at the same file, somebody replaces or deletes it while the job reads it"
-    ),
-    retry=True,
-    precedence=87,
-    explains=frozenset(("python_exception", "collective_timeout", "unreachable", "cancelled", "segfault")),
-    signs=(
-        sign(("Stale file handle", "Stale NFS file handle"), r"\[Errno 116\] Stale (?:NFS )?file handle"),
-        sign("Stale ", r"^[^\n\"']{1,200}: Stale (?:NFS )?file handle$", precedence=46, confidence=0.75),
-        sign(
-            ("ransport endpoint shutdown", "Transport endpoint is not connected"),
-            r"\[Errno 108\] Cannot send after transport endpoint shutdown"
-            r"|\[Errno 107\] Transport endpoint is not connected: ['\"]/|^[^\n\"']{1,200}: Cannot send after transport endpoint shutdown$",
-        ),
-        sign("LustreError: ", r"LustreError: [^\n]{0,200}This client was evicted by", confidence=0.9),
-        sign(
-            ("Input/output error", "Remote I/O error"),
-            r"\[Errno 5\] Input/output error: ['\"]/|\[Errno 121\] Remote I/O error",
-        ),
-        *caches.SIGNS,
-    ),
-)
-
-CAUSES = (DISK_FULL, BUS_ERROR, SEGFAULT, FILE_SYSTEM)
+CAUSES = (DISK_FULL, BUS_ERROR, SEGFAULT)

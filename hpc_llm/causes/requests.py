@@ -8,6 +8,14 @@ from hpc_llm.causes.last_error import TAKEN
 _NEAR = 1 << 12
 
 
+_NOT_LAUNCHED = (
+    "start it with one process a GPU: torchrun --standalone --nproc-per-node N train.py, or accelerate launch, or deepspeed; on several nodes one launcher each: "
+    "srun --ntasks-per-node=1, and --rdzv-endpoint of torchrun\n"
+    "where srun starts each rank, export MASTER_ADDR and MASTER_PORT before it, and give each task its place: "
+    "srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS python train.py'"
+)
+
+_NO_PLACE = "The program asks its environment for its place among the ranks, and nothing has set it: it was started without a launcher."
 _OF_THE_SITE = "A plugin with the site's own rules looked at the request and refused it: nothing was submitted."
 
 
@@ -17,6 +25,20 @@ def _is_refusal(text: bytes, position: int) -> bool:
 
 
 OF_THE_LAUNCH = (
+    sign(
+        "expected, but not set",
+        r"Error initializing torch\.distributed using env:// rendezvous: environment variable (?P<variable>\w{1,40}) expected, but not set",
+        meaning=_NO_PLACE,
+        remedy=_NOT_LAUNCHED,
+    ),
+    sign(
+        "KeyError: '",
+        r"^[^\n\"']{0,80}?\bKeyError: '(?P<variable>(?:LOCAL_)?RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_(?:ADDR|PORT))'$",
+        after="environ[",
+        confidence=0.9,
+        meaning=_NO_PLACE,
+        remedy=_NOT_LAUNCHED,
+    ),
     sign(
         "mutually exclusive",
         r"\bsrun: (?:fatal|error): SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive",

@@ -14,6 +14,11 @@ _OF_THE_PROGRAM = frozenset(
 """Exceptions that Python raises of the code that runs and of what it was given, and of nothing else."""
 _OF_ANOTHER = frozenset(("CalledProcessError", "ChildFailedError", "ProcessRaisedException", "ProcessExitedException"))
 """Exceptions by which a program says that another one failed."""
+_OF_A_LOCK = re.compile(r"^The file lock '[^'\n]{1,300}' could not be acquired")
+_OF_A_WAIT = re.compile(
+    r"^(?:subprocess|multiprocessing|concurrent|asyncio|joblib|queue|signal|filelock|func_timeout|pebble)\b"
+)
+"""Packages whose time-outs are of what a program itself waited for."""
 _OF_THE_NETWORK = re.compile(
     r"Connection|Timeout|Socket|HTTP|URL|SSL|DistNetworkError|DistStoreError|DistBackendError|gaierror|RemoteDisconnected"
 )
@@ -58,6 +63,17 @@ def python_exception(facts: Mapping[str, Any]) -> list[str]:
         for words, lines in _NO_NETWORK:
             if words.search(said):
                 return list(lines)
+    if _OF_A_LOCK.search(str(facts.get("message") or "")):
+        return [
+            "another process held the lock that the message names, or one that is gone left it: `ls -l` of it shows since when; remove it once nobody uses it",
+            "give each job, or each rank that fills it, a cache of its own (HF_HOME and its like), or fill it once before the job",
+            "some file systems give no locks (Lustre mounted without flock, some NFS): put the cache on another one, as the node's own disk",
+        ]
+    if "Timeout" in name and _OF_A_WAIT.search(str(facts["exception"])):
+        return [
+            "read the last lines of the traceback: they show what the program waited for, and how long at most",
+            "look for what that did meanwhile, in its own output; allow it more time where it only took long",
+        ]
     if _OF_THE_NETWORK.search(name):
         return [
             "read the last lines of the traceback: they show what was asked for over the network, and of whom",

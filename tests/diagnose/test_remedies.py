@@ -282,6 +282,7 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--enable-cuda-graph",
         "--no-binary",
         "--no-build-isolation",
+        "--nproc-per-node",
         "--ntasks-per-node",
         "--cpus-per-task",
         "--network",
