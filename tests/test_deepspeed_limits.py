@@ -114,3 +114,18 @@ def test_each_rank_is_a_data_parallel_group_of_its_own() -> None:
     plan = planned("delta", "z3", nodes=2, gpus_per_node=4, micro_batch_size=3, gradient_accumulation_steps=2).plan
     assert (plan.parallel.world_size, plan.parallel.data, plan.batch.global_batch_size) == (8, 8, 48)
     assert plan.engine.deepspeed["train_batch_size"] == 48
+
+
+@pytest.mark.parametrize("key", ["quantize_training", "eigenvalue"])
+def test_a_block_that_no_deepspeed_reads_is_refused_where_a_request_enables_it(key: str) -> None:
+    with pytest.raises(RequestError, match=f"{key} has no effect: .*Leave it out"):
+        planned("delta", "z2", set=(f"deepspeed.{key}.enabled=true",))
+    planned("delta", "z2", set=(f"deepspeed.{key}.enabled=false",))
+    assert "quantize_training" in planned("delta", "q-hpc2").plan.engine.deepspeed
+
+
+@pytest.mark.parametrize("key", ["graph_harvesting", "sparse_gradients"])
+def test_a_switch_that_newer_releases_lack_is_told_where_a_request_sets_it(key: str) -> None:
+    said = f"have no deepspeed.{key} any more"
+    assert any(said in one for one in planned("delta", "z2", set=(f"deepspeed.{key}=true",)).notices)
+    assert not any(said in one for one in planned("delta", "z2", set=(f"deepspeed.{key}=false",)).notices)

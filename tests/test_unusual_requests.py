@@ -184,3 +184,19 @@ def test_an_option_of_sbatch_given_to_us_is_told_its_way(capsys: pytest.CaptureF
     for words in (["--array=1-2"], ["--ntasks", "4"], ["--colour"]):
         assert run(["render", "--cluster", "mi210", "--method", "z3", *words]) == 2
         assert "--sbatch " not in capsys.readouterr().err.partition("Valid: ")[0]
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"])
+def test_ranks_that_would_take_the_same_gpu_are_refused(name: str) -> None:
+    for shown, count in (
+        ("0", "1 GPU"),
+        ("0,1", "2 GPUs"),
+        ("0,0,0,0", "1 GPU"),
+        ("0,-1,1,2", "1 GPU"),
+        ("", "0 GPUs"),
+    ):
+        said = f"env.{name} is '{shown}', which shows {count}, and the job has 4 per node"
+        refused(PlanError, said, "delta", gpus_per_node=4, set=(f"env.{name}={shown}",))
+    for shown in ("0,1,2,3", "GPU-a,GPU-b,GPU-c,GPU-d", "0,1,2,3,4"):
+        planned("delta", "z3", gpus_per_node=4, set=(f"env.{name}={shown}",))
+    planned("delta", "z3", gpus_per_node=1, set=(f"env.{name}=2",))

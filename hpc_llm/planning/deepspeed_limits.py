@@ -7,7 +7,7 @@ rather than counted wrongly. How ZeRO splits states (hpZ, quantized weights, off
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hpc_llm.errors import RequestError
@@ -45,6 +45,15 @@ _WITHOUT_EFFECT = {
 }
 """Blocks that only a program made for them heeds; releases of DeepSpeed that have given them up end the job where it starts."""
 
+_READ_BY_NONE = {
+    "quantize_training": "no DeepSpeed since 0.17 quantizes by it, and newer ones refuse it: quantization.kind and fp8 are the plan's own",
+    "eigenvalue": "it belongs to quantize_training, which no DeepSpeed since 0.17 reads",
+}
+"""Blocks that a method may keep to say the whole of a config that it follows, and that change nothing."""
+
+_GIVEN_UP = ("graph_harvesting", "sparse_gradients")
+"""Switches that older releases heed; the training program leaves out what the installed one has no more."""
+
 _CHANGES_THE_PRECISION = ("amp", "torch_autocast")
 
 
@@ -69,6 +78,19 @@ def check_limits(config: Mapping[str, Any], where: str) -> None:
         if _is_enabled(config.get(key)):
             raise RequestError(f"{where}: {key} is enabled, which contradicts the plan's precision. Set precision.")
     _check_averaging(config, where)
+
+
+def check_set(config: Mapping[str, Any], keys: Iterable[str], where: str) -> list[str]:
+    """What is to be told of the top-level `keys` that a request sets itself; raises RequestError for one that it enables in vain."""
+    enabled = [key for key in sorted(keys) if _is_enabled(config.get(key))]
+    for key in enabled:
+        if key in _READ_BY_NONE:
+            raise RequestError(f"{where}: {key} has no effect: {_READ_BY_NONE[key]}. Leave it out.")
+    return [
+        f"newer releases of DeepSpeed, as 0.19.8, have no deepspeed.{key} any more: with them the run is without it, and its result says so"
+        for key in _GIVEN_UP
+        if key in enabled
+    ]
 
 
 def _check_averaging(config: Mapping[str, Any], where: str) -> None:

@@ -18,6 +18,7 @@ from hpc_llm.outside import without_pydantics_plugins
 from hpc_llm.planning import tasks
 from hpc_llm.planning.data import check_feed
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
+from hpc_llm.planning.deepspeed_limits import check_set
 from hpc_llm.planning.deepspeed_values import check_with_plan
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked, wanted_of
@@ -66,7 +67,7 @@ from hpc_llm.planning.recipe import (
 )
 from hpc_llm.planning.recompute import AUTO
 from hpc_llm.planning.recompute_choice import choose_recompute
-from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources, expected_gpu
+from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources, check_shown, expected_gpu
 from hpc_llm.planning.search import check_asked, settle_search
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.sharing import check_sharing, check_task
@@ -339,6 +340,7 @@ def _deepspeed(method: Method, draft: Draft) -> dict[str, Any]:
                 raise RequestError(f"deepspeed.{place} is computed. {advice}")
     where = draft.settings.said("deepspeed") if settings else "deepspeed"
     check_keys(config, where)
+    draft.notices += check_set(config, {key for one in settings for key in one.inside[:1]}, where)
     refuse_way_out(config, where, is_record)
     for key in (*COMPUTED, "optimizer"):
         if key in config:
@@ -386,7 +388,7 @@ def _job(
         cpus_per_task=cores,
         mem=mem,
         sbatch=dict(ask.options),
-        env=draft.put("env", *env),
+        env=check_shown(draft.put("env", *env), ask.parallel.gpus_per_node),
         env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
     )
 

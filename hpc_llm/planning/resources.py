@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
 from hpc_llm.planning.limits import place_of
@@ -96,6 +98,25 @@ def _runs_where(site: Site) -> str:
         if facts.is_this_machine
         else f"has {facts.title}, of one node a job"
     )
+
+
+_SHOWS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Variables that list the GPUs of a node which a process sees; a number below 0 ends the list."""
+
+
+def check_shown(env: dict[str, str], gpus: int) -> dict[str, str]:
+    """The variables of the job; raises PlanError where one lets its ranks see fewer GPUs of a node than it asks for."""
+    for name in _SHOWS:
+        value = str(env.get(name, ""))
+        if name not in env or "$" in value:
+            continue
+        shown = len(set(takewhile(lambda one: one and one[0] != "-", map(str.strip, value.split(",")))))
+        if shown < gpus:
+            raise PlanError(
+                f"env.{name} is {value!r}, which shows {counted(shown, 'GPU')}, and the job has {gpus} per node: several ranks would take the same one. "
+                f"Leave it out{f', or take --gpus-per-node {shown}' if shown else ''}."
+            )
+    return env
 
 
 def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft) -> str:
