@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpc_llm.causes.cause import STARTED, Sign
+from hpc_llm.causes.nested import outer_heading
 from hpc_llm.causes.tracebacks import LONGEST, TRACEBACK
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ _OF_ONE_CALL = frozenset(
 
 def _frames_of(text: bytes, position: int) -> list[re.Match[bytes]]:
     """The first frames of the traceback that ends at `position`; of tracebacks that follow from one another those of the last, in which
-    the exception was caught."""
+    the exception was caught, and of one that stands in the message of another those of that."""
     begin = text.rfind(TRACEBACK, max(0, position - LONGEST), position)
+    begin = outer_heading(text, begin) if begin >= 0 else begin
     for _ in range(_MOST_CHAINED):
         following = text.find(TRACEBACK, position, position + LONGEST)
         if following < 0 or _CHAINED.search(text, max(position, following - _BETWEEN), following) is None:

@@ -19,6 +19,7 @@ from hpc_llm.causes.cause import TRAINED_ON, Cause, Role, Sign
 from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
 from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_stop
+from hpc_llm.causes.nested import is_made_by_another
 from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.recovered import of_what_goes_on, proceeds_without
@@ -147,7 +148,7 @@ def signs_in(text: bytes) -> list[Found]:
     raised: set[int] = set()
     for position, cause, one, details in _matches(text):
         start = text.rfind(b"\n", 0, position) + 1
-        if one is EXCEPTION:
+        if one is EXCEPTION or one is _MADE_BY_ANOTHER:
             raised.add(start)
         known = best.get(start)
         if known is None or _says(cause, one) > _says(known.cause, known.sign):
@@ -191,7 +192,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
             and not is_of_a_stop(text, position, name)
         ):
             details = {"exception": name, "message": message}
-            cause, one = PYTHON_EXCEPTION, EXCEPTION
+            cause, one = PYTHON_EXCEPTION, _MADE_BY_ANOTHER if is_made_by_another(text, position) else EXCEPTION
             yield position, cause, of_what_goes_on(cause.id, one, text, position), details
 
 
@@ -243,6 +244,8 @@ def _stands_right(text: bytes, position: int, one: Sign) -> bool:
 
 EXCEPTION = Sign("(?!)", (), confidence=0.85)
 """Stands for an exception that a traceback ends with."""
+_MADE_BY_ANOTHER = Sign("(?!)", (), confidence=0.85, precedence=PYTHON_EXCEPTION.precedence - 1)
+"""The same, where the text says that another one made it."""
 
 
 _SAYS_MORE = {Role.ROOT: 3, Role.CASCADE: 2, Role.CONFIRMATION: 1}

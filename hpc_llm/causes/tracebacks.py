@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from hpc_llm.causes.loggers import is_no_warning
 
 TRACEBACK = b"Traceback (most recent call last)"
+_HEADING = re.compile(rb"Traceback (?:of where the remote call failed )?\(most recent call last\)")
+"""With the words of Monarch, which shows below an exception what failed on another process."""
 LONGEST = 1 << 16
 """Bytes after the heading in which the exception is looked for."""
 PER_LINE = 8
@@ -29,7 +31,10 @@ _LABEL = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^(
 _LABELS = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\)|\d{1,5}:)")
 _NO_ERROR = re.compile(rb"\b(?:WARN(?:ING)?|INFO|DEBUG|[Ww]arning|[Ii]nfo|[Dd]ebug)\b")
 """Levels of what a program tells and goes on."""
-_MESSAGE = 400
+_MESSAGE, _MORE_LINES = 400, 4
+_INDENT = re.compile(rb" {0,64}(?=File \")")
+_FIRST_FRAME = 1000
+"""Bytes below a heading in which the first frame stands."""
 
 
 def exceptions_in(text: bytes) -> Iterator[tuple[int, str, str]]:
@@ -55,13 +60,14 @@ def _is_harmless(before: bytes) -> bool:
 
 def _headings(text: bytes) -> Iterator[tuple[int, int]]:
     """Where the headings of tracebacks and their lines begin, of each line the first few."""
-    start, before, on_line = text.find(TRACEBACK), -1, 0
-    while start >= 0:
+    found, before, on_line = _HEADING.search(text), -1, 0
+    while found is not None:
+        start = found.start()
         line_start = text.rfind(b"\n", 0, start) + 1
         on_line, before = on_line + 1 if line_start == before else 1, line_start
         yield start, line_start
         begin = start + 1 if on_line < PER_LINE else text.find(b"\n", start)
-        start = text.find(TRACEBACK, begin) if begin >= 0 else -1
+        found = _HEADING.search(text, begin) if begin >= 0 else None
 
 
 def _end_of(text: bytes, begin: int, before: bytes) -> tuple[tuple[int, str, str] | None, int]:
@@ -72,6 +78,7 @@ def _end_of(text: bytes, begin: int, before: bytes) -> tuple[tuple[int, str, str
         prefix = label[0] if label else b""
     position = text.find(b"\n", begin) + 1
     prefix = _prefix_below(text, position, prefix)
+    margin = b" " * _margin(text, position, prefix)
     limit = min(len(text), begin + LONGEST)
     indented = False
     while 0 < position < limit:
@@ -79,11 +86,12 @@ def _end_of(text: bytes, begin: int, before: bytes) -> tuple[tuple[int, str, str
         end = end if end >= 0 else len(text)
         line = text[position:end]
         if line.startswith(prefix):
-            content = line[len(prefix) :].removeprefix(b" ")
+            content = line[len(prefix) :].removeprefix(margin)
             if not content[:1].isspace() and (match := _exception(content, indented)):
-                return (position + line.find(match["name"]), match["name"].decode(), _message(match)), end
+                message = _shortened(match["message"] or _message_below(text, end, prefix, match))
+                return (position + line.find(match["name"]), match["name"].decode(), message), end
             indented = content[:1].isspace() or (indented and not content)
-            if TRACEBACK in content:
+            if _HEADING.search(content):
                 return None, end
         position = end + 1
     return None, max(position, begin)
@@ -102,6 +110,15 @@ def _prefix_below(text: bytes, position: int, prefix: bytes) -> bytes:
     return prefix
 
 
+def _margin(text: bytes, position: int, prefix: bytes) -> int:
+    """Blanks before the lines of the traceback whose first frame stands at `position` or a little below: whoever shows it within a
+    message of its own, as torchrun's report does, indents it. One belongs to most prefixes."""
+    for line in text[position : position + _FIRST_FRAME].split(b"\n"):
+        if line.startswith(prefix) and (indent := _INDENT.match(line, len(prefix))):
+            return max(1, len(indent[0]) - 2)
+    return 1
+
+
 def _exception(content: bytes, indented: bool) -> re.Match[bytes] | None:
     """A line such as `pkg.SomeError: message`; one without a telling name must follow the traceback's indented lines."""
     match = _EXCEPTION.fullmatch(content.rstrip())
@@ -113,6 +130,15 @@ def _exception(content: bytes, indented: bool) -> re.Match[bytes] | None:
     return match if indented and last[:1].isupper() and (match["message"] or b"." in match["name"]) else None
 
 
-def _message(match: re.Match[bytes]) -> str:
-    whole = (match["message"] or b"").strip()
+def _message_below(text: bytes, end: int, prefix: bytes, match: re.Match[bytes]) -> bytes:
+    """The first line with words of a message that begins below its exception's name; Python writes a colon behind that where there is one."""
+    if not match[0].endswith(b":"):
+        return b""
+    lines = text[end + 1 : end + 1 + LONGEST].split(b"\n", _MORE_LINES)[:_MORE_LINES]
+    own = (line[len(prefix) :].strip() for line in lines if line.startswith(prefix))
+    return next((line for line in own if re.search(rb"\w", line)), b"")
+
+
+def _shortened(message: bytes) -> str:
+    whole = message.strip()
     return whole[:_MESSAGE].decode("utf-8", "replace").strip() + ("…" if len(whole) > _MESSAGE else "")
