@@ -33,8 +33,6 @@ _LOST = (
     "this process ended because another one no longer answered it: look at the output of the other ranks for one that ended before\n"
     "if all of them say the same, see the network: --set env.NCCL_DEBUG=INFO, and the node that is missing"
 )
-_LABELS = r"^(?:\[?\w{0,12}\[?\d{0,5}\]?:[ \t]?){0,2}"
-"""The names of a rank before its lines."""
 _TERMINATE = re.compile(rb"\bterminate called (?:after throwing|recursively)")
 _NEAR = 1 << 12
 """Bytes before the words of an exception in which its type stands: all ranks of a node may print theirs in between."""
@@ -59,7 +57,7 @@ def _is_all_it_says(text: bytes, position: int) -> bool:
 SIGNS = (
     sign(
         "what():",
-        _LABELS + r"[ \t]{0,8}what\(\): {1,4}(?P<message>(?=" + _OF_OTHERS + r")\S[^\n]{0,400})",
+        r"^[ \t]{0,8}what\(\): {1,4}(?P<message>(?=" + _OF_OTHERS + r")\S[^\n]{0,400})",
         where=_is_of_cpp,
         precedence=40,
         confidence=0.5,
@@ -67,10 +65,7 @@ SIGNS = (
     ),
     sign(
         "what():",
-        _LABELS
-        + r"[ \t]{0,8}what\(\): {1,4}(?P<message>(?!"
-        + _OF_OTHERS
-        + r")(?=[^\n]{0,300}\bNCCL error\b)\S[^\n]{0,400})",
+        r"^[ \t]{0,8}what\(\): {1,4}(?P<message>(?!" + _OF_OTHERS + r")(?=[^\n]{0,300}\bNCCL error\b)\S[^\n]{0,400})",
         where=_is_of_cpp,
         precedence=41,
         confidence=0.81,
@@ -79,7 +74,7 @@ SIGNS = (
     # The words say more than the type; where they name a cause that is known, that one counts.
     sign(
         "what():",
-        _LABELS + r"[ \t]{0,8}what\(\): {1,4}(?P<message>(?!" + _OF_OTHERS + r")\S[^\n]{0,400})",
+        r"^[ \t]{0,8}what\(\): {1,4}(?P<message>(?!" + _OF_OTHERS + r")\S[^\n]{0,400})",
         where=_is_of_cpp,
         precedence=41,
         confidence=0.8,
@@ -87,16 +82,14 @@ SIGNS = (
     ),
     sign(
         "libc++abi: ",
-        _LABELS
-        + r"libc\+\+abi(?:\.dylib)?: terminat(?:ing|e called) (?:due to |with )?uncaught (?:\S{1,20} )?exception(?: of type [^\n:]{1,200}(?:::[^\n:]{1,200}){0,8}: (?P<message>\S[^\n]{0,400}))?",
+        r"^libc\+\+abi(?:\.dylib)?: terminat(?:ing|e called) (?:due to |with )?uncaught (?:\S{1,20} )?exception(?: of type [^\n:]{1,200}(?:::[^\n:]{1,200}){0,8}: (?P<message>\S[^\n]{0,400}))?",
         precedence=41,
         confidence=0.8,
         remedy=_THROWN,
     ),
     sign(
         "Check failed: ",
-        _LABELS
-        + r"F(?:\d{4}|20\d{6}) [\d:.]{8,15} +\d{1,10} [\w./-]{1,200}:\d{1,6}\] (?P<message>Check failed: [^\n]{1,400})",
+        r"^F(?:\d{4}|20\d{6}) [\d:.]{8,15} +\d{1,10} [\w./-]{1,200}:\d{1,6}\] (?P<message>Check failed: [^\n]{1,400})",
         precedence=41,
         confidence=0.8,
         remedy=_CHECKED,
@@ -111,14 +104,14 @@ SIGNS = (
     ),
     sign(
         "terminate called without an active exception",
-        _LABELS + r"terminate called without an active exception",
+        r"^terminate called without an active exception",
         precedence=40,
         confidence=0.7,
         remedy=_NOT_JOINED,
     ),
     sign(
         "terminate called ",
-        _LABELS + r"terminate called (?:after throwing an instance of|recursively)",
+        r"^terminate called (?:after throwing an instance of|recursively)",
         where=_is_all_it_says,
         precedence=40,
         confidence=0.7,

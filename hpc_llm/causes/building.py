@@ -22,7 +22,7 @@ BUILD_FAILED = Cause(
         sign("Error building extension ", r"Error building extension '(?P<extension>\w+)'", survived_after=STARTED),
         sign(
             ("ninja: build stopped", "['ninja', "),
-            r"^(?:\[\w+\]: ?)?ninja: build stopped: |CalledProcessError: Command '\['ninja', [^\n]{0,40} returned non-zero exit status",
+            r"^ninja: build stopped: |CalledProcessError: Command '\['ninja', [^\n]{0,40} returned non-zero exit status",
             survived_after=STARTED,
             confidence=0.9,
         ),
@@ -66,7 +66,7 @@ BUILD_FAILED = Cause(
         ),
         sign(
             ("nvcc fatal", "Unsupported gpu architecture"),
-            r"^(?:\[\w+\]: ?)?nvcc fatal +: [^\n]{1,120}",
+            r"^nvcc fatal +: [^\n]{1,120}",
             survived_after=STARTED,
             remedy="nvcc is older than the GPU or the compiler that it is to serve: load a newer toolkit, of torch's CUDA version",
         ),

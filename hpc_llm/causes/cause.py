@@ -1,7 +1,7 @@
 """What a cause of failure is: data, so that a new one is an entry in one of the modules beside this one.
 
-Patterns run over blocks of bytes with `^` and `$` at lines; they must not cross a line. A named group becomes a detail
-of the diagnosis.
+Patterns run over blocks of bytes with `^` and `$` at lines; they must not cross a line. Where words follow `^`, the labels that
+launchers write before a line are passed over. A named group becomes a detail of the diagnosis.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hpc_llm.records.run import Outcome
+from hpc_llm.text.labels import behind_labels
 
 TRAINED_ON = 8
 """So many training steps after a message say that the program went on in spite of it."""
@@ -66,7 +67,7 @@ class Sign:
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[bytes]:
-        return re.compile(self.source.encode(), re.MULTILINE)
+        return re.compile(behind_labels(self.source).encode(), re.MULTILINE)
 
 
 @dataclass(frozen=True)

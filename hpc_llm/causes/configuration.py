@@ -132,7 +132,7 @@ CONFIG_ERROR = Cause(
                 "Error: Invalid value for",
                 "Flags parsing error",
             ),
-            r"^(?:\[\w+\]: ?)?Error: (?:No such option:? |Missing (?:option|argument) |Invalid value for )[^\n]{1,200}|^FATAL Flags parsing error:",
+            r"^Error: (?:No such option:? |Missing (?:option|argument) |Invalid value for )[^\n]{1,200}|^FATAL Flags parsing error:",
             confidence=0.9,
         ),
         # Gloo and NCCL are told by a variable which interface to take, and a node may have none of that name.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hpc_llm.causes.tracebacks import TRACEBACK
+from hpc_llm.text.labels import WHOSE
 
 if TYPE_CHECKING:
     from hpc_llm.causes.found import Found
@@ -17,7 +18,7 @@ _WORDS_OF_ANOTHER = re.compile(
     rb"|(?:[\w.]{1,80}\.)?ChildFailedError:|Fatal Python error: "
 )
 """What a scheduler, a launcher or a shell says of a process that has ended; at the beginning of a line, behind the name of a rank."""
-_LABELS = re.compile(rb"(?:(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\d{1,5}:)[ \t]?){0,3}")
+_LABELS = re.compile(WHOSE.encode())
 _LOGGED = re.compile(rb"\b(?:ERROR|WARN(?:ING)?|CRITICAL)\b")
 """A level before the heading of a traceback: the program has caught the exception, and tells it."""
 _FRAMES = 1 << 16

@@ -254,7 +254,7 @@ PACKAGE_MISSING = Cause(
         ),
         sign(  # transformers ends the line before it
             "but it was not found in your environment",
-            r"^(?:\[rank\d+\]: ?|\d{1,5}: )?[\w.]{1,80} requires the [\w. -]{1,60} library but it was not found in your environment",
+            r"^[\w.]{1,80} requires the [\w. -]{1,60} library but it was not found in your environment",
             survived_after=STARTED,
             confidence=0.9,
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.text.labels import WHOSE
+
 _ERROR = re.compile(
     rb"(?<![\w.])(?:ERROR|Error|error|CRITICAL|Critical|critical|FATAL|Fatal|fatal)(?![\w.])|(?<![\w.])E\d{3,4} (?=\d)|\[NeMo E "
 )
@@ -16,7 +18,7 @@ _PIECES = re.compile(
 )
 """What stands in brackets, files and times."""
 _SEPARATOR = re.compile(rb"[|:>\]\[]+|(?<=\s)-+(?=\s|$)|^-+")
-_LABELS = re.compile(rb"(?:\[rank\d+\]: |\(\w{1,60} pid=[^()\n]{1,80}\) )?")
+_LABELS = re.compile(WHOSE.encode())
 _LONGEST = 200
 _NAMES = 4
 """So many names of loggers, modules and functions stand there at most."""

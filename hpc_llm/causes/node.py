@@ -295,7 +295,7 @@ SEGFAULT = Cause(
         # Rust's word; where Python passes it on as an exception, that says more.
         sign(
             "' panicked at ",
-            r"^(?:\[\w+\]: ?)?thread '[^'\n]{0,80}' (?:\(\d+\) )?panicked at ",
+            r"^thread '[^'\n]{0,80}' (?:\(\d+\) )?panicked at ",
             precedence=40,
             confidence=0.7,
         ),

@@ -158,8 +158,8 @@ PYTHON_EXCEPTION = Cause(
         sign("is killed by signal: Terminated", role=Role.CASCADE),
         sign("Broken pipe", r"BrokenPipeError|: Broken pipe", role=Role.CASCADE, where=is_no_warning),
         sign(
-            ("SyntaxError: ", "IndentationError: "),
-            r"^(?:\[\w+\]: )?(?P<exception>SyntaxError|IndentationError): (?P<message>[^\n]{1,200})",
+            ("SyntaxError: ", "IndentationError: ", "TabError: "),
+            r"^(?P<exception>SyntaxError|IndentationError|TabError): (?P<message>[^\n]{1,200})",
             confidence=0.85,
         ),
         # Without a traceback only these are taken for the end of a program: others write lines like them and go on.

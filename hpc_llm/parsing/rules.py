@@ -17,6 +17,7 @@ from itertools import repeat
 from operator import mul
 
 from hpc_llm.parsing import commas
+from hpc_llm.text.labels import WHOSE
 
 Value = int | float | str | bool
 Convert = Callable[[bytes], Value | None]
@@ -34,13 +35,6 @@ _GROUPED = re.compile(_GROUP_OF_THOUSANDS)
 _POINTS = re.compile(rb"[-+]?[0-9]{1,3}(?:\.[0-9]{3})+")
 """What may be thousands, or decimals."""
 _ALL_GROUPED = re.compile(rb"(?:(?:" + _GROUP_OF_THOUSANDS + rb"|[-+.0-9eEinfaN]*)(?:\n|\Z))*")
-
-
-WHOSE = (
-    r"(?:[ \t]{0,8}(?:\d{1,5}|\[(?:rank|default|Rank )?\d{1,5}\]|\[\d{1,5},(?:mpirank:)?\d{1,5}[^\]\n]{0,40}\](?:<std\w{1,4}>)?"
-    r"|[A-Za-z](?:[\w-]{0,60}\d)(?:\.[\w.-]{1,80})?|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\))(?::[ \t]?|(?<=[\])])[ \t])){0,2}"
-)
-"""What launchers write before a line of a rank, a task or a host: `0: `, `[default0]:`, `[1,0]<stdout>:`, `worker-0: `."""
 
 
 class Kind(Enum):
