@@ -31,9 +31,10 @@ _ACTOR = re.compile(rb"\(\w{1,60} pid=\d{1,10}[^()\n]{0,60}\) ?$")
 """What Ray writes before each line of a worker: of what ends a task it writes at who had asked for it, and not there."""
 _INDENTED = re.compile(rb"(?:\(\w{1,60} pid=[^()\n]{1,80}\) ?|\[(?:rank)?\d{1,5}\]:? ?|\d{1,5}: )?[ \t]{2}")
 _BESIDE = re.compile(
-    rb"/(?:wandb|mlflow|tensorboard|tensorboardX|comet_ml|neptune|aim|clearml|codecarbon|trackio|swanlab)/|/bitsandbytes/(?:cextension|cuda_setup/)"
+    rb"/(?:wandb|mlflow|tensorboard|tensorboardX|comet_ml|neptune|aim|clearml|codecarbon|trackio|swanlab|jieba)/|/bitsandbytes/(?:cextension|cuda_setup/)"
 )
-"""Libraries that catch what fails in them, with which the program goes on: those that keep a record of it, and one that is asked for later."""
+"""Libraries that catch what fails in them, with which the program goes on: those that keep a record of it, one that is asked for later,
+and one that does without its cache."""
 _SAID_BESIDE = re.compile(rb"[^\n\"']{0,120}?\bCould not (?:load bitsandbytes native library|find the bitsandbytes)\b")
 _WEAK, _CONFIDENCE = 44, 0.7
 _OF_ONE_CALL = frozenset(

@@ -31,7 +31,7 @@ _LOSS = ord("o")
 """With it the first of the steps' parts begins, which is no bar's."""
 
 END = re.compile(
-    rb"\{'train_runtime': |\{\"train_runtime\": |train_runtime +=|^Training (?:done|completed|complete|finished)\b"
+    rb"\{'train_runtime': |\{\"train_runtime\": |(?:train|predict|test)_runtime +=|^Training (?:done|completed|complete|finished)\b"
     rb"|\[after training is done\]|exiting program (?:after (?!receiving )|at iteration)|Trainer\.fit` stopped: `max_(?:steps|epochs)="
     rb"|\"key\": \"run_stop\"[^\n]{0,200}\"status\": \"success\"|Reporting training SUCCESS|Training job completed"
     rb"|\bdone training in [\d.]+ seconds|\b[Ff]inished [Tt]raining\b|submitit[^\n]{0,60} - Job completed successfully"
@@ -52,6 +52,7 @@ _OF_A_PART = re.compile(
 """What stands behind it, there too, or where only a part of training came to its end."""
 END_TEXTS = (
     b"rain",
+    b"_runtime ",
     b"run_stop",
     b"exiting program",
     b"Successful requests: ",

@@ -81,6 +81,9 @@ EACH_RANK = "printed_by_each_rank"
 PAUSES, BEGINS = "pauses", "begins"
 """Under these names a line, or `place`, says that something else than training took place, or that another run begins with it."""
 
+PREDICTS = "predicts"
+"""With it a program that otherwise trains has answered samples."""
+
 OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
 """What older versions of a program call a column; a pattern may hold both."""
 

@@ -10,8 +10,8 @@ from hpc_llm.causes.program import NONE
 from hpc_llm.parsing.completing import tokens_per_step
 from hpc_llm.parsing.mixed import LOSSES, has_too_many_lines, in_words
 from hpc_llm.parsing.registry import LineFormat, line_format
-from hpc_llm.parsing.rows import COLUMNS, EVAL, TRAIN, UNKNOWN_FORMAT, Row
-from hpc_llm.parsing.rules import BEGINS, EMPTY_COLUMNS, LEFT_EMPTY, Value
+from hpc_llm.parsing.rows import COLUMNS, EVAL, INFER, TRAIN, UNKNOWN_FORMAT, Row
+from hpc_llm.parsing.rules import BEGINS, EMPTY_COLUMNS, LEFT_EMPTY, PREDICTS, Value
 from hpc_llm.parsing.run import PEAKS, RATES, LogRun
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.relations import broken
@@ -122,11 +122,13 @@ def _what(columns: Mapping[str, Any]) -> str:
 
 
 def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str | None:
-    """A program that trains may also only have evaluated."""
+    """A program that trains may also only have evaluated, or answered."""
     if owner is None or owner.kind != TRAIN or run.has_steps or run.closed or run.trains:
         return owner.kind if owner else None
     evaluated = any(columns.get(name) is not None for name in ("eval_loss", "perplexity"))
-    return EVAL if evaluated and columns.get("elapsed_s") is None else TRAIN
+    if columns.get("elapsed_s") is not None:
+        return TRAIN
+    return EVAL if evaluated else INFER if PREDICTS in run.known else TRAIN
 
 
 def _timed(run: LogRun) -> dict[str, Value]:

@@ -265,6 +265,7 @@ FORMAT = LineFormat(
         b"{'eval_runtime': ",
         b"***** train metrics *****",
         b"***** eval metrics *****",
+        b"***** predict metrics *****",
         b" train_samples_per_second = ",
         b"[INFO|trainer.py:",
     ),
@@ -296,7 +297,7 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_", pauses=True),
         rule(
             Kind.RUN,
-            r"\*\*\*\*\* Running (?:Evaluation|Prediction) \*\*\*\*\*|Saving model checkpoint to \S",
+            r"\*\*\*\*\* Running (?:Evaluation|(?P<predicts>Prediction)) \*\*\*\*\*|Saving model checkpoint to \S",
             literal="ing ",
             pauses=True,
         ),
@@ -307,6 +308,7 @@ FORMAT = LineFormat(
             _aside,
             literal="%|",
         ),
+        rule(Kind.RUN, r"\*\*\*\*\* (?P<predicts>predict) metrics \*\*\*\*\*", literal="***** predict metrics *****"),
         rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
         rule(Kind.END, r"\*\*\*\*\* train metrics \*\*\*\*\*", literal="***** train metrics *****"),
         rule(
