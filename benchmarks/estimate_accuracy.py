@@ -1,4 +1,5 @@
-"""How near estimates of memory are to measured runs: `points.csv` against `hpc_llm.estimating`, as a table for RESULTS.md.
+"""How near estimates of memory are to measured runs: `points.csv` and
+`results/fused_h100.csv` against `hpc_llm.estimating`, as a table for RESULTS.md.
 
     python benchmarks/estimate_accuracy.py
     python benchmarks/estimate_accuracy.py --rows
@@ -15,15 +16,12 @@ import functools
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hpc_llm.estimating import fused_loss, plain
-from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.estimate import estimate
 from hpc_llm.estimating.parts import Estimate, Fit
 from hpc_llm.planning.experiment import Experiment, Plan
@@ -34,8 +32,9 @@ from hpc_llm.planning.plan import Site, plan
 from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.hardware import Hardware
 
-POINTS = Path(__file__).with_name("points.csv")
-OTHERS = Path(__file__).parent / "results" / "other_estimators.csv"
+RESULTS = Path(__file__).parent / "results"
+POINTS = (Path(__file__).with_name("points.csv"), RESULTS / "fused_h100.csv")
+OTHERS = RESULTS / "other_estimators.csv"
 MODELS = ("llama3.2-1b", "llama3.2-3b", "llama2-7b")
 SHAPES = ("1x350", "1x2048", "8x350", "4x2048", "8x2048")
 _GIB = 2**30
@@ -62,8 +61,6 @@ class Point:
     """What `--set` said besides the engine."""
     switches: str = ""
     """What the engine had on, NAME=VALUE; empty for runs of before there was a choice."""
-    whole_heads: bool = False
-    """Of a program that multiplied the head's gradient as a whole, in fp32 (until 2026-11-25)."""
 
     @property
     def shape(self) -> str:
@@ -112,11 +109,20 @@ class Pair:
         return self.estimate.memory.device.verdict
 
 
-def points(path: Path = POINTS) -> list[Point]:
-    """The measured runs that came to an end of their own."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [_point(row) for row in csv.DictReader(file)]
-    return [row for row in rows if row.ran or row.died_of_memory]
+def points(*paths: Path) -> list[Point]:
+    """The measured runs of the files that came to an end of their own, with the program as it is.
+
+    One that multiplied the head's gradient as a whole, in fp32, took more (until 2026-11-25): its runs tell of times alone.
+    """
+    found = []
+    for path in paths or POINTS:
+        with path.open(newline="", encoding="utf-8") as file:
+            found += [
+                _point(row)
+                for row in csv.DictReader(file)
+                if row.get("recompute") or "fused_loss=true" not in row["switches"]
+            ]
+    return [row for row in found if row.ran or row.died_of_memory]
 
 
 def _point(row: dict[str, str]) -> Point:
@@ -138,7 +144,6 @@ def _point(row: dict[str, str]) -> Point:
         host=size["host"],
         settings=settings_of(row),
         switches=row["switches"],
-        whole_heads=not row.get("recompute"),  # that column is as old as the other way
     )
 
 
@@ -202,31 +207,7 @@ def _ground(method: str) -> tuple[Cluster, Method]:
 
 
 def pairs(runs: Sequence[Point]) -> list[Pair]:
-    found = []
-    for point in runs:
-        with _whole_heads() if point.whole_heads else nullcontext():
-            found.append(Pair(point, estimate(*planned(point))))
-    return found
-
-
-@contextmanager
-def _whole_heads() -> Iterator[None]:
-    """Inside, the loss takes what it took when each gradient was made in fp32, multiplied and rounded, one after the other: where it
-    had all places at once, packed layers found room in what it left."""
-    backward, unpacked = fused_loss.backward_bytes, plain.unpacked_in_graph
-
-    def before(case: Case) -> int:
-        saved, copied = (4, 4) if fused_loss.has_parts(case) else (case.width, 8)
-        hidden, head = case.tokens * case.sizes.hidden, case.sizes.embedding if case.trains_root else 0
-        of_hidden = saved * head + (8 + case.width) * hidden
-        return max(of_hidden, (saved + copied + case.width) * head + case.width * hidden)
-
-    fused_loss.backward_bytes = before
-    plain.unpacked_in_graph = lambda case, kept: unpacked(case, kept) if fused_loss.has_parts(case) else 0
-    try:
-        yield
-    finally:
-        fused_loss.backward_bytes, plain.unpacked_in_graph = backward, unpacked
+    return [Pair(point, estimate(*planned(point))) for point in runs]
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -1,4 +1,4 @@
-"""Fit the few constants of estimates of memory to half of `points.csv`, and keep them with their record.
+"""Fit the few constants of estimates of memory to half of the measured runs, and keep them with their record.
 
     python benchmarks/fit_estimates.py            # prints what it would write
     python benchmarks/fit_estimates.py --write
@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from estimate_accuracy import POINTS, Pair, pairs, planned, points
@@ -48,9 +47,9 @@ def main() -> int:
     return 0
 
 
-def fitted(path: Path = POINTS) -> dict[str, Any]:
+def fitted() -> dict[str, Any]:
     """The document of the constants, fitted anew."""
-    runs = [point for point in points(path) if point.is_fitted and point.ran]
+    runs = [point for point in points() if point.is_fitted and point.ran]
     document = json.loads(kept.FILE.read_text(encoding="utf-8"))
     found = pairs(runs)
     document["workspaces"] += round(statistics.median(_residues(found)))
@@ -61,7 +60,7 @@ def fitted(path: Path = POINTS) -> dict[str, Any]:
         found = pairs(runs)
     document["precision"] = _precision(found, lambda pair: pair.device_error)
     document["host_precision"] = _precision(found, _host_off)
-    document["record"] = _record(path, len(runs))
+    document["record"] = _record(len(runs))
     return dict(document)
 
 
@@ -126,9 +125,8 @@ def _precision(found: Sequence[Pair], error: Callable[[Pair], float | None]) -> 
     return {kind: max(round(max(all_) * margins[kind], 3), _LEAST) for kind, all_ in sorted(errors.items())}
 
 
-def _record(path: Path, runs: int) -> dict[str, Any]:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+def _record(runs: int) -> dict[str, Any]:
+    rows = [row for path in POINTS for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())]
     versions = {
         name: sorted({row[name] for row in rows if row.get(name)})
         for name in ("gpu", "torch", "deepspeed", "transformers", "bitsandbytes")
@@ -136,7 +134,7 @@ def _record(path: Path, runs: int) -> dict[str, Any]:
     return {
         "program": "benchmarks/fit_estimates.py",
         "runs": runs,
-        "of": "benchmarks/points.csv, the fields of one colour of models and shapes",
+        "of": "benchmarks/points.csv and results/fused_h100.csv, the fields of one colour of models and shapes",
         "date": date.today().isoformat(),
         **versions,
     }

@@ -69,6 +69,13 @@ def _layer(case: Case, block: Block) -> int:
     if case.plan.model.fp8 and case.plan.engine.compiled_layers:
         reads_inputs = False  # what is rounded is made anew of what norm, attention and MLP keep
     attention = e * (2 * sizes.attention + 2 * sizes.keys) + 4 * sizes.heads
+    if (
+        case.plan.engine.fused_layers
+        and case.is_quantized
+        and not case.is_adapted
+        and case.plan.batch.micro_batch_size > 1
+    ):
+        attention += e * sizes.keys  # values of several samples are turned where no adapter has made them whole
     mlp = e * sizes.inner * ((0 if is_compiled else 1) + sizes.gates + (1 if reads_inputs else 0))
     inputs = e * sizes.hidden * block.norms if reads_inputs else 0
     return (

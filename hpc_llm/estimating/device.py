@@ -35,7 +35,7 @@ def device_need(case: Case, gpu: Gpu, unknown: float, *, expands: bool = False) 
     peak = moment.total
     precision = known.precision[case.kind] + unknown
     least, most = (int(size * _GIB) for size in known.outside["several" if case.ranks > 1 else "one rank"])
-    stuck = _pieces_of_graphs(case, moment) + (0 if expands else fragments(case))
+    stuck = _pieces_of_graphs(case, moment, expands=expands) + (0 if expands else fragments(case))
     slack = known.slack.get(case.plan.engine.name, known.slack["counted"])
     capacity = int((gpu.memory_gib or 0) * _GIB) or None
     part = known.device_capacity
@@ -69,13 +69,15 @@ def peak_moment(case: Case) -> Moment:
     return Moment(name=found.name, terms={**terms, **({"workspaces": constants().workspaces} if is_on_gpu else {})})
 
 
-def _pieces_of_graphs(case: Case, moment: Moment) -> int:
+def _pieces_of_graphs(case: Case, moment: Moment, *, expands: bool) -> int:
     """What a recorded graph's own memory is larger than what lies in it at its fullest: nothing else may use it."""
     if not case.plan.engine.cuda_graph:
         return 0
     passes = moment.terms.get("activations", 0) + moment.terms.get("logits and loss", 0)
     pieces = int(_PIECES * passes)
-    return min(pieces, _MOST_PIECES) if case.plan.engine.name == "plain" else pieces
+    if case.plan.engine.name != "plain":
+        return pieces
+    return max(min(pieces, _MOST_PIECES), 0 if expands else plain.in_holes(case, activations_of(case)))
 
 
 def fragments(case: Case) -> int:

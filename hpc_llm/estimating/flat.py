@@ -39,6 +39,10 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     backward = {"activations": kept.kept + kept.anew, "largest temporary": case.width * _largest_gradient(case)}
     yield Moment(name="loss", terms={**states, **loss})
     yield Moment(name="backward", terms={**states, **backward})
+    if case.sizes.is_tied and case.trains_root:  # gradients of the head, those of the embedding, and their sum
+        yield Moment(
+            name="end of backward", terms={**states, "largest temporary": 3 * case.width * case.sizes.embedding}
+        )
     if case.plan.engine.offloaded_step == "device":
         in_slots = _ROWS * reduced * unit // _SLOTS // (case.width + case.moments_width + reduced)
         yield Moment(name="optimizer step", terms={**states, "largest temporary": _OF_A_STEP * in_slots})

@@ -12,10 +12,6 @@ NUMBERS = 2**22
 
 def fused_loss_bytes(case: Case) -> int:
     """Besides the gradient of the last hidden states, which is made in the forward pass and kept: the larger of its two passes."""
-    if case.plan.engine.cuda_graph and has_parts(case):
-        return max(
-            _forward(case) + _weight(case, 4 + case.width), backward_bytes(case)
-        )  # no block of the one serves the other
     return max(_forward(case), backward_bytes(case))
 
 
@@ -25,11 +21,13 @@ def has_parts(case: Case) -> bool:
 
 
 def _forward(case: Case) -> int:
-    """Logits, the same in fp32 and their logarithms; from the second part on beside those of the part before and the head's gradients."""
+    """Logits, the same in fp32 and their logarithms; from the second part on beside the gradients of the logits of the part before and
+    those of the head."""
     logits = min(case.tokens, PLACES) * case.sizes.vocabulary
+    in_fp32 = 4 if case.width < 4 else 0
     if not has_parts(case):
-        return (case.width + 8) * logits
-    return 2 * (case.width + 4) * logits + 4 * logits + _weight(case, 4 + case.width)
+        return (case.width + in_fp32 + 4) * logits
+    return (2 * case.width + in_fp32 + 4) * logits + _weight(case, 4 + case.width)
 
 
 def backward_bytes(case: Case) -> int:

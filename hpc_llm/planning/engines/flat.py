@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.planning.engines import fsdp2, plain
 from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted, offload_place
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
@@ -124,6 +125,8 @@ def unrecorded(wanted: Wanted) -> str | None:
         return "its gradients leave for the host meanwhile, which nobody has recorded"
     if not wanted.parallel.gpus_per_node:
         return "there is no GPU"
+    if wanted.family in MODEL_TYPES:
+        return plain.MASKED
     if wanted.has_cuda and _is_large(wanted):
         return "a large batch keeps the GPU busy without"
     return None if wanted.has_cuda else "it was made for NVIDIA's GPUs alone"

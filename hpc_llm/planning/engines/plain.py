@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, Chosen, EngineFacts, Wanted
 
 ROUNDS = "which rounds to fp8 where a number is made"
 """Why layers are compiled that multiply in fp8."""
+MASKED = "samples of an encoder and a decoder come with masks of their own"
+"""Why their steps are not recorded: a replay would go the way of the samples that were."""
 _SHARED = "ranks exchange sums within each layer that they share"
 
 
@@ -22,6 +25,8 @@ def shares(wanted: Wanted) -> str | None:
 def unrecorded(wanted: Wanted) -> str | None:
     if not wanted.parallel.gpus_per_node:
         return "there is no GPU"
+    if wanted.family in MODEL_TYPES:
+        return MASKED
     if wanted.parallel.tensor > 1:
         return _SHARED
     if wanted.model.quantization is not None and wanted.model.quantization.kind == "int8":
