@@ -170,24 +170,20 @@ def _as_runs(table: Table) -> list[ReportedRun]:
 def changes(compared: Table, baseline: Table, tolerance: float) -> list[Change]:
     """Each row of `compared` that has a counterpart, in order.
 
-    A counterpart agrees in task, model, batch shape, cluster, nodes, ranks, method and precision; where several do, it is the
-    one of the same GPU and settings, and where none is, or what is compared has several settings that the baseline does not
-    say, there is none. Where the baseline is one run, rows of its model and batch shape that agree in nothing else get ratios
-    too, and are never regressions. What does not say its settings is not compared: two unknown values may differ.
+    A counterpart agrees in task, model, batch shape, cluster, nodes, ranks, method and precision; where several do, the
+    one of the same GPU and settings is taken, else their mean. Where the baseline is one run, rows of its model and
+    batch shape that agree in nothing else get ratios too, and are never regressions. What does not say its settings is
+    not compared: two unknown values may differ.
     """
     compared = compared.where(says_its_settings)
     then = Then(baseline.where(says_its_settings))
-    settings = Then(compared).settings
     single = next(iter(then.keys)) if len(then.keys) == 1 else None
     now = _completed_keys(compared)
     now_exactly = {exact_key_of(row) for row in compared if is_completed(row)}
     found = []
     for position, row in compared.items():
         key, counterparts = key_of(row), then.counterparts(row)
-        here, there = settings(row), then.settings(row)
-        if counterparts and is_completed(row) and not then.knows(row) and max(here, there) > 1:
-            found.append(_ambiguous(position, here, there))
-        elif counterparts and is_completed(row):
+        if counterparts and is_completed(row):
             found.append(_change(position, row, counterparts, tolerance))
         elif counterparts and (key not in now or (then.knows(row) and exact_key_of(row) not in now_exactly)):
             # Where repeats of it complete, their own row is compared.
@@ -215,10 +211,6 @@ class Then:
     def knows(self, row: Cells) -> bool:
         """Whether one of them is of the same GPU and settings."""
         return exact_key_of(row) in self._exactly
-
-    def settings(self, row: Cells) -> int:
-        """How many settings of the row's method are there."""
-        return len({exact_key_of(one) for one in self.keys.get(key_of(row), [])})
 
     def counterparts(self, row: Cells) -> list[Cells]:
         """The rows that `row` is compared with: of the same GPU and settings where there are such, else all of its key."""
@@ -290,15 +282,6 @@ def _change(index: int, row: Cells, counterparts: list[Cells], tolerance: float)
     worse = tuple(w for w in (_worse(metric, ratios[metric.name], tolerance) for metric in WATCHED) if w)
     unknown = tuple(w for w in (_unknown(metric, ratios[metric.name], row, counterparts) for metric in WATCHED) if w)
     return Change(row=index, ratios=ratios, then=then, regressions=worse, same_setting=True, unknown=unknown)
-
-
-def _ambiguous(index: int, here: int, there: int) -> Change:
-    """Of a row whose settings have no match, and of whose method there are several: their mean is no run's."""
-    if there > 1:
-        which = f"which of the {there} settings of its method in the baseline is its own"
-    else:
-        which = f"which of the {here} settings of its method here the baseline had: its folders of runs, or the results.csv of a report, say it"
-    return Change(row=index, ratios={}, then={}, regressions=(), same_setting=False, unknown=(f"nobody says {which}",))
 
 
 def _unknown(metric: Metric, ratio: float | None, row: Cells, counterparts: list[Cells]) -> str:

@@ -227,21 +227,6 @@ def test_a_whole_study_is_compared_with_itself(logs: Path, tmp_path: Path) -> No
         assert found is not None and found.not_compared == []
 
 
-def test_a_table_that_knows_no_steps_is_no_baseline_of_runs_that_differ_in_them(
-    tmp_path: Path, check: Check, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The mean that the CSV of `parse` comes to is none of the three: the slowest had got worse beside itself."""
-    for run_id, steps, rate in (("a", 40, 300.0), ("b", 60, 370.0), ("c", 80, 420.0)):
-        write_run(tmp_path / "new", replace(ONE, run_id=run_id, steps=steps, rate_per_gpu=rate))
-    assert command(["parse", str(tmp_path / "new"), "-o", str(tmp_path / "then.csv")]) == 0
-    capsys.readouterr()
-    assert check(baseline=str(tmp_path / "then.csv")) == 2
-    told = capsys.readouterr().err
-    assert "of them worse: 0" in told
-    assert told.count("nobody says which of the 3 settings of its method here the baseline had") == 3
-    assert check(baseline=str(tmp_path / "new")) == 0
-
-
 def test_json_and_the_page_say_what_was_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("old", "new"):
         write_run(tmp_path / folder, ONE)
