@@ -80,7 +80,10 @@ def too_short(plan: Plan, cluster: Cluster, calibration: Any) -> str | None:
     takes = (
         f"{plan.job.name} is expected to take {likely} ({low} to {high}), and its time limit is {format_time(limit)}"
     )
+    keeps = "" if plan.training.save_every else "--save-every N keeps checkpoints, from which --resume goes on"
+    longest = format_time(time.proposed_time_s)
     if time.proposed_time_s <= limit:
-        keeps = "" if plan.training.save_every else ": --save-every N keeps checkpoints, from which --resume goes on"
-        return f"{takes}, the longest that is allowed there{keeps}"
-    return f"{takes}: --time {format_time(time.proposed_time_s)} leaves room"
+        return f"{takes}, the longest that is allowed there{keeps and f': {keeps}'}"
+    if time.is_over_limit:
+        return f"{takes}: --time {longest} is the longest that is allowed there, and the run may need more{keeps and f'; {keeps}'}"
+    return f"{takes}: --time {longest} leaves room"

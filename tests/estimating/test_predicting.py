@@ -55,6 +55,16 @@ def test_where_the_site_allows_no_more_the_way_out_is_another() -> None:
     assert "--save-every" not in sentence
 
 
+def test_the_longest_limit_is_not_said_to_leave_room_for_what_is_longer() -> None:
+    [sentence] = told(steps=1_000_000, time="00:30:00")
+    assert "leaves room" not in sentence and "may need more" in sentence and "--save-every N" in sentence
+    advised = sentence.partition("--time ")[2].split()[0]
+    [again] = told(steps=1_000_000, time=advised)
+    assert "the longest that is allowed there" in again
+    [kept] = told(steps=1_000_000, time="00:30:00", save_every=100)
+    assert "may need more" in kept and "--save-every" not in kept
+
+
 def test_runs_of_one_kind_are_told_once() -> None:
     assert len(told(steps=20000, seed=1)) == 1
     made = prepare({"matrix": {"seed": [1, 2, 3]}}, cluster="taiwania2", account="MST1", method="z3", steps=20000)
