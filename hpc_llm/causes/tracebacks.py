@@ -29,6 +29,11 @@ _BOX = b"\xe2\x95\xad"  # the corner of the frame in which rich prints traceback
 _BAR = re.compile(rb"\d%\||it/s|s/it|\[\d+:\d\d<")
 _LABEL = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\))$")
 _LABELS = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\)|\d{1,5}:)")
+_CLOCK = re.compile(
+    rb"(?:\d{4}[-/]\d\d[-/]\d\d[T _]|\b[A-Z][a-z]{2} {1,2}\d{1,2} )?(?<!\d)\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?|(?<![\d.:])\d{1,10}\.\d{1,9}(?![\d.])"
+)
+"""A time, or the seconds since the start, as programs that pass lines on write it before each."""
+_DIGITS = re.compile(rb"\d+")
 _NO_ERROR = re.compile(rb"\b(?:WARN(?:ING)?|INFO|DEBUG|[Ww]arning|[Ii]nfo|[Dd]ebug)\b")
 """Levels of what a program tells and goes on."""
 _MESSAGE, _MORE_LINES = 400, 4
@@ -77,19 +82,20 @@ def _end_of(text: bytes, begin: int, before: bytes) -> tuple[tuple[int, str, str
         label = _LABEL.search(prefix)
         prefix = label[0] if label else b""
     position = text.find(b"\n", begin) + 1
-    prefix = _prefix_below(text, position, prefix)
-    margin = b" " * _margin(text, position, prefix)
+    opens = _opens(_prefix_below(text, position, prefix))
+    margin = b" " * _margin(text, position, opens)
     limit = min(len(text), begin + LONGEST)
     indented = False
     while 0 < position < limit:
         end = text.find(b"\n", position)
         end = end if end >= 0 else len(text)
-        line = text[position:end]
-        if line.startswith(prefix):
-            content = line[len(prefix) :].removeprefix(margin)
+        opened = opens.match(text, position, end)
+        if opened is not None:
+            content = text[opened.end() : end].removeprefix(margin)
             if not content[:1].isspace() and (match := _exception(content, indented)):
-                message = _shortened(match["message"] or _message_below(text, end, prefix, match))
-                return (position + line.find(match["name"]), match["name"].decode(), message), end
+                found = text.find(match["name"], opened.end())
+                message = _shortened(match["message"] or _message_below(text, end, opens, match))
+                return (found, match["name"].decode(), message), end
             indented = content[:1].isspace() or (indented and not content)
             if _HEADING.search(content):
                 return None, end
@@ -97,9 +103,18 @@ def _end_of(text: bytes, begin: int, before: bytes) -> tuple[tuple[int, str, str
     return None, max(position, begin)
 
 
+def _opens(prefix: bytes) -> re.Pattern[bytes]:
+    """What a line with that prefix begins with: the same, at any time."""
+    parts, at = [], 0
+    for clock in _CLOCK.finditer(prefix):
+        parts += [re.escape(prefix[at : clock.start()]), _DIGITS.sub(rb"\\d+", re.escape(clock[0]))]
+        at = clock.end()
+    return re.compile(b"".join((*parts, re.escape(prefix[at:]))))
+
+
 def _prefix_below(text: bytes, position: int, prefix: bytes) -> bytes:
     """What the lines below the heading begin with: a logger writes its prefix before the first line of a message alone."""
-    if not prefix or text.startswith(prefix, position) or _NO_ERROR.search(prefix):
+    if not prefix or _opens(prefix).match(text, position) or _NO_ERROR.search(prefix):
         return prefix
     label = _LABELS.match(prefix)
     for one in (label[0].rstrip(b" ") if label else b"", b""):
@@ -110,11 +125,11 @@ def _prefix_below(text: bytes, position: int, prefix: bytes) -> bytes:
     return prefix
 
 
-def _margin(text: bytes, position: int, prefix: bytes) -> int:
+def _margin(text: bytes, position: int, opens: re.Pattern[bytes]) -> int:
     """Blanks before the lines of the traceback whose first frame stands at `position` or a little below: whoever shows it within a
     message of its own, as torchrun's report does, indents it. One belongs to most prefixes."""
     for line in text[position : position + _FIRST_FRAME].split(b"\n"):
-        if line.startswith(prefix) and (indent := _INDENT.match(line, len(prefix))):
+        if (opened := opens.match(line)) and (indent := _INDENT.match(line, opened.end())):
             return max(1, len(indent[0]) - 2)
     return 1
 
@@ -130,12 +145,12 @@ def _exception(content: bytes, indented: bool) -> re.Match[bytes] | None:
     return match if indented and last[:1].isupper() and (match["message"] or b"." in match["name"]) else None
 
 
-def _message_below(text: bytes, end: int, prefix: bytes, match: re.Match[bytes]) -> bytes:
+def _message_below(text: bytes, end: int, opens: re.Pattern[bytes], match: re.Match[bytes]) -> bytes:
     """The first line with words of a message that begins below its exception's name; Python writes a colon behind that where there is one."""
     if not match[0].endswith(b":"):
         return b""
     lines = text[end + 1 : end + 1 + LONGEST].split(b"\n", _MORE_LINES)[:_MORE_LINES]
-    own = (line[len(prefix) :].strip() for line in lines if line.startswith(prefix))
+    own = (line[opened.end() :].strip() for line in lines if (opened := opens.match(line)))
     return next((line for line in own if re.search(rb"\w", line)), b"")
 
 

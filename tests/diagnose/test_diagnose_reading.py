@@ -27,6 +27,7 @@ OOM = (
     "of which 3.64 GiB is free. Including non-PyTorch memory, this process has 28.09 GiB memory in use. Of the "
     "allocated memory 27.25 GiB is allocated by PyTorch, and 69.27 MiB is reserved by PyTorch but unallocated."
 )
+HEADING = "Traceback (most recent call last):"
 STEP = "{'loss': 2.1, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
 
 
@@ -160,6 +161,37 @@ def test_exceptions_of_interleaved_ranks() -> None:
     assert [(name, message) for _, name, message in exceptions_in(text)] == [
         ("my.pkg.Strange", "it broke"),
         ("KeyError", "'x'"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        "2026-11-20 10:00:{:02} ", "[2026-11-20 10:00:{:02}] ", "2026-11-20T10:00:{:02}Z ", "2026-11-20T10:00:00.1234{:02}000Z ", "2026-11-20T10:00:{:02}.123456+00:00 ",
+        "Nov 20 10:00:{:02} ", "[10:00:{:02}] ", "{}.123 ", "node7 10:00:{:02},251 ",
+    ],
+)  # fmt: skip
+def test_a_traceback_whose_lines_have_each_a_time_of_their_own(diagnose: Diagnose, stamp: str) -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/w/t.py", line 3, in <module>',
+        "    main()",
+        "ValueError: no",
+    ]
+    for first in (0, 8):
+        found = diagnose("".join(f"{stamp.format(first + n)}{line}\n" for n, line in enumerate(lines)))
+        assert (found.cause.id, found.details["message"]) == ("python_exception", "no")
+
+
+def test_times_part_no_ranks_and_ranks_are_not_taken_for_times() -> None:
+    text = "".join(
+        f"[rank{rank}] 10:00:0{n} {line}\n"
+        for n, pair in enumerate([(HEADING, HEADING), ("  File 1", "  File 2"), ("KeyError: 1", "ValueError: 2")])
+        for rank, line in enumerate(pair)
+    )
+    assert [(name, message) for _, name, message in exceptions_in(text.encode())] == [
+        ("KeyError", "1"),
+        ("ValueError", "2"),
     ]
 
 
