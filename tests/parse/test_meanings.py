@@ -156,6 +156,15 @@ NANO = "tokens per iteration will be: 1,000\n" + "".join(
     + f"iter {i}: loss 2.5, time {9000 if i % 50 == 0 else 500}.00ms, mfu 10.00%\n"
     for i in range(0, 101, 10)
 )
+
+
+@pytest.mark.parametrize("end", ["", ".", ", best 2.5", '\\n", "stream": "stdout"}', "'"])
+def test_an_evaluation_of_nanogpt_is_seen_whatever_stands_behind_its_loss(read, end):
+    wrapped = NANO.replace("val loss 2.75", f"val loss 2.75{end}")
+    found, plain = read(wrapped).rows[0], read(NANO).rows[0]
+    assert (found.step_time_s_mean, found.measured_steps, found.eval_loss) == (0.5, plain.measured_steps, 2.75)
+
+
 MEGATRON = "".join(
     f" iteration {i}/ 100 | consumed samples: 40 | elapsed time per iteration (ms): {9000 if i in (51, 81) else 500}.0 |"
     f" learning rate: 1E-08 | global batch size: 16 | lm loss: 2.5E+00 | number of skipped iterations: 0 |\n"

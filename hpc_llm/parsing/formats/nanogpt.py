@@ -42,7 +42,7 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.RUN,
-            r"\bstep \d+: train loss \S+, val loss <eval_loss>(?=[,;\s]|$)",
+            r"\bstep \d+: train loss \S+, val loss <eval_loss>(?=[,;\s\\\"']|\.(?:[\s\\\"']|$)|$)",
             literal=": train loss ",
             pauses=True,
         ),
