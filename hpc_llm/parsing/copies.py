@@ -31,6 +31,11 @@ class Copies:
     _run: LogRun | None = None
     _copied: set[float] = field(default_factory=set)
     """Steps of that run which were printed more than once."""
+    _begun_run: LogRun | None = None
+    _begun: set[tuple[Rule | None, bytes]] = field(default_factory=set)
+    """Lines of the beginning of that run, each with the prefix of its rank."""
+    _repeated: LogRun | None = None
+    """The run of which another rank prints all steps once more, behind its end."""
     _second: Value | None = None
     """The number that the last second line of a step has."""
 
@@ -88,6 +93,45 @@ class Copies:
             return True
         run.stream = stream
         return False
+
+    def begins(self, run: LogRun, found: Hit, chunk: bytes) -> bool:
+        """Whether a line of the beginning of a program may begin another run than `run`: it is no copy of the one above, nor the first
+        such line of another rank than the one whose steps are counted, which may lag behind."""
+        if self._begun_run is not run:
+            self._begun_run, self._begun = run, set()
+        key = (found.rule, stream_of(chunk, found.start))
+        is_first = key not in self._begun
+        self._begun.add(key)
+        return not self.repeats_line(found, chunk) and not (is_first and self.is_of_another_rank(run, found, chunk))
+
+    @staticmethod
+    def is_of_another_rank(run: LogRun, found: Hit, chunk: bytes) -> bool:
+        """Whether its prefix and that of the steps that are counted name two ranks."""
+        stream = stream_of(chunk, found.start)
+        return bool(stream and run.stream) and not _may_be_one(stream, run.stream or b"")
+
+    def is_behind_end(
+        self, run: LogRun, number: float | None, values: Mapping[str, Value], found: Hit, chunk: bytes
+    ) -> bool:
+        """Whether a step behind the end of training is one that the run has, of another rank: by its prefix, or because no program has
+        begun since, as the run's did, and no other loss stands there."""
+        if not run.closed or number is None or run.last is None or number > run.last:
+            return False
+        if not self.is_of_another_rank(run, found, chunk) and self._repeated is not run:
+            loss = values.get("loss")
+            known = {run.first: run.losses.first, run.last: run.losses.last}.get(number, loss)
+            if not run.trains or loss is None or loss != known:
+                return False
+            self._repeated = run
+        return True
+
+    def is_copy(self, run: LogRun, number: float | None, found: Hit, chunk: bytes, *, is_near: bool) -> bool:
+        """Whether another rank printed this step already."""
+        if self.is_of_another(run, number, found, chunk):
+            return True
+        if number is None or number not in run.recent or not is_near:
+            return False
+        return not self.begin_anew(run, number, found.rule)
 
     def begin_anew(self, run: LogRun, number: float, rule: Rule | None) -> bool:
         """Whether the line, of a step that the run has already, is the first one of another run."""

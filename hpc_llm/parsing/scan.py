@@ -229,7 +229,7 @@ class Scanner:
         is_owner = self._stands_in and owner.stands_in and kind is Kind.STEP
         below = owner.companion and self._owned and not is_owner
         pauses = (found.rule is not None and found.rule.pauses) or PAUSES in values
-        if kind in (Kind.START, Kind.SETUP) and not self._copies.repeats_line(found, chunk):
+        if kind in (Kind.START, Kind.SETUP) and self._copies.begins(self.run, found, chunk):
             self._begin(chunk, found.start, only_after_results=True)
             self._mixture.restart()
             self.run.trains = self.run.trains or kind is Kind.START
@@ -252,8 +252,9 @@ class Scanner:
         if found.rule is None or not found.rule.aside:
             self.run.note(owner.name, owner.precedence, owner.packed)
         if kind is Kind.END and not below:
-            self._flush()
-            self.run.end()
+            if not self._copies.is_of_another_rank(self.run, found, chunk):  # that one may be ahead
+                self._flush()
+                self.run.end()
             self.run.tail.end(found.start - self._handed_to)
 
     def _learn_below(self, found: Hit, kind: Kind, values: Mapping[str, Value], chunk: bytes) -> None:
@@ -270,22 +271,27 @@ class Scanner:
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         by_step = "order" not in values
+        step = number if by_step else None
         position = self._offset + found.start
-        if not jobs.is_own(self.run) and self._goes_on(self.runs[-2], number if by_step else None, position):
+        if not jobs.is_own(self.run) and self._goes_on(self.runs[-2], step, position):
             rejoin(self.runs)
-        if is_stray(self.runs, number if by_step else None):
+        if is_stray(self.runs, step):
             rejoin(self.runs)
         if self.run.mixed is None and self._copies.takes_second_line(self.run, found, values, self._rules_of_step):
             return
         if self._is_mixed(found, number, values, chunk):
             return
-        if self.run.over and not self._goes_on(self.run, number if by_step else None, position):
+        is_over = self.run.over and not self._goes_on(self.run, step, position)
+        if is_over and self._copies.is_behind_end(self.run, number, values, found, chunk):
+            self.run.learn_peaks(values)
+            return
+        if is_over:
             self._begin(chunk, found.start, only_after_results=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
             return
-        elif self._is_copy(number if by_step else None, found, chunk):
+        elif self._copies.is_copy(self.run, step, found, chunk, is_near=position - self._last_step_end < NEAR):
             self._copies.note(self.run, number)
             self._last_step_end = position + found.end - found.start  # many ranks print many lines
             self.run.learn_peaks(values)
@@ -348,15 +354,6 @@ class Scanner:
         self.run.first_goes_on = found.format is not None and found.format.first_goes_on
         self._step_starts.append(found.start)
         self._last_step_end = self._offset + found.end
-
-    def _is_copy(self, number: float | None, found: Hit, chunk: bytes) -> bool:
-        """Whether another rank printed this step already."""
-        run = self.run
-        if self._copies.is_of_another(run, number, found, chunk):
-            return True
-        if number is None or number not in run.recent or self._offset + found.start - self._last_step_end >= NEAR:
-            return False
-        return not self._copies.begin_anew(run, number, found.rule)
 
     def _begin(
         self, chunk: bytes, position: int, *, only_after_results: bool, aftermath: Aftermath | None = None

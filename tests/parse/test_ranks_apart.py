@@ -1,0 +1,88 @@
+"""Ranks and nodes of one run that print the same lines, one ahead of the other or one behind the other: they are one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hpc_llm.parsing import Reading
+
+LABELS = [("[rank0]:", "[rank1]:"), ("0: ", "8: "), ("[1,0]<stdout>:", "[1,1]<stdout>:")]
+HEAD = "[titan] Starting job: x", "[titan] Trainer is initialized with local batch size 2, global batch size 8, gradient accumulation steps 1, sequence length 8192, total steps 100 (warmup 10)", "[titan] Training starts at step 1"  # fmt: skip
+
+
+def titan(end: bool = True) -> list[str]:
+    steps = [f"[titan] step: {n:2}  loss: {12 - n / 20}  memory: 2.50GiB(1.1%)  tps: 2,000" for n in (1, *range(10, 101, 10))]  # fmt: skip
+    return [*HEAD, *steps, *(["[titan] Training completed"] if end else [])]
+
+
+def trainer(first: float = 3.0, runtime: float = 250.0) -> tuple[list[str], list[str]]:
+    """What the Trainer says before its first step, and from then on."""
+    head = ["***** Running training *****", "  Num examples = 800", "  Total optimization steps = 100"]
+    steps = [
+        f"{{'loss': {first - n / 10}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': {n / 10}}}"
+        for n in range(1, 11)
+    ]
+    return head, [
+        *steps,
+        f"{{'train_runtime': {runtime}, 'train_steps_per_second': {100 / runtime:.3f}, 'train_loss': 2.5, 'epoch': 1.0}}",
+    ]
+
+
+def lagging(lines: list[str], labels: tuple[str, str], lag: int) -> str:
+    """The lines of two ranks, of which the second is so many lines ahead."""
+    text = []
+    for n in range(len(lines) + lag):
+        text += [labels[1] + lines[n]] if n < len(lines) else []
+        text += [labels[0] + lines[n - lag]] if n >= lag else []
+    return "".join(f"{line}\n" for line in text)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("lag", [0, 1, 3, 6, 20])
+@pytest.mark.parametrize("counted", [0, 1])
+def test_a_rank_that_is_ahead_ends_no_run(
+    read: Callable[..., Reading], labels: tuple[str, str], lag: int, counted: int
+) -> None:
+    first = labels if counted == 0 else labels[::-1]
+    [row] = read(lagging(titan(), first, lag)).rows
+    assert (row.measured_steps, row.loss_first, row.loss_last, row.outcome) == (99, 11.95, 7.0, "COMPLETED")
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_a_second_run_of_all_ranks_is_another(read: Callable[..., Reading], labels: tuple[str, str]) -> None:
+    once = lagging(titan(), labels, 1)
+    assert [row.measured_steps for row in read(once + once).rows] == [99, 99]
+    alone = "".join(f"{labels[0]}{line}\n" for line in titan())
+    assert [row.measured_steps for row in read(alone + alone).rows] == [99, 99]
+
+
+@pytest.mark.parametrize("labels", [*LABELS, ("", ""), ("[default0]:", "[default0]:")])
+@pytest.mark.parametrize("late", [1, 2, 5, 11])
+def test_a_node_whose_lines_stand_behind_the_end_of_another_is_no_run(
+    read: Callable[..., Reading], labels: tuple[str, str], late: int
+) -> None:
+    """Each node prints all lines; those of the second one that are left come behind the first one's summary."""
+    head, steps = trainer()
+    text = [label + line for line in head for label in labels]
+    for n, line in enumerate(steps):
+        text += [labels[0] + line] + ([labels[1] + line] if n < len(steps) - late else [])
+    text += [labels[1] + line.replace("250.0", "250.5") for line in steps[-late:]]
+    [row] = read("".join(f"{line}\n" for line in text)).rows
+    assert (row.loss_first, row.loss_last, row.elapsed_s, row.outcome) == (2.9, 2.0, 250.0, "COMPLETED")
+
+
+def test_a_run_of_other_losses_behind_the_end_is_another(read: Callable[..., Reading]) -> None:
+    head, steps = trainer()
+    _, others = trainer(first=3.5)
+    text = "".join(f"{line}\n" for line in (*head, *steps, *others))
+    assert [(row.loss_first, row.loss_last) for row in read(text).rows] == [(2.9, 2.0), (3.4, 2.5)]
+
+
+def test_a_run_that_begins_anew_with_the_same_losses_is_another(read: Callable[..., Reading]) -> None:
+    head, steps = trainer()
+    text = "".join(f"{line}\n" for line in (*head, *steps))
+    assert len(read(text + text).rows) == 2
+    silent = "".join(f"{line}\n" for line in steps)  # of a program that does not say when it begins
+    assert len(read(silent + silent).rows) == 2
