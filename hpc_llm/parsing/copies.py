@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from hpc_llm.causes.tracebacks import TRACEBACK
 from hpc_llm.parsing.matches import Hit, line_at, stream_of
 from hpc_llm.parsing.rules import Kind, Rule, Value
 from hpc_llm.parsing.run import LogRun
@@ -18,6 +19,13 @@ from hpc_llm.parsing.run import LogRun
 _RANKS = re.compile(rb"\d{1,5}")
 _LOOKED_AT = 64
 """So many of the next matches tell whether lines with the prefix of before come again."""
+
+
+def is_next_bar(run: LogRun, text: bytes) -> bool:
+    """Whether a bar that begins behind `text`, which follows the last step of `run`, is the next run's: this one has none, and is over
+    by its own word or by a traceback."""
+    has_own = any(name == "elapsed_s" or name.startswith(("bar ", "begun ", "at_0 ")) for name in run.values)
+    return run.has_steps and not has_own and (run.closed or TRACEBACK in text)
 
 
 @dataclass
@@ -111,12 +119,20 @@ class Copies:
         return bool(stream and run.stream) and not _may_be_one(stream, run.stream or b"")
 
     def is_behind_end(
-        self, run: LogRun, number: float | None, values: Mapping[str, Value], found: Hit, chunk: bytes
+        self,
+        run: LogRun,
+        number: float | None,
+        values: Mapping[str, Value],
+        found: Hit,
+        chunk: bytes,
+        rules_of_step: set[Rule | None],
     ) -> bool:
         """Whether a step behind the end of training is one that the run has, of another rank: by its prefix, or because no program has
         begun since, as the run's did, and no other loss stands there."""
         if not run.closed or number is None or run.last is None or number > run.last:
             return False
+        if found.format is None or rules_of_step.isdisjoint(found.format.rules):
+            return False  # another program's
         if not self.is_of_another_rank(run, found, chunk) and self._repeated is not run:
             loss = values.get("loss")
             known = {run.first: run.losses.first, run.last: run.losses.last}.get(number, loss)

@@ -78,8 +78,9 @@ EMPTY_COLUMNS = "empty_columns"
 EACH_RANK = "printed_by_each_rank"
 """With it a step line is one of several that ranks print of the step, each with the loss of its own samples."""
 
-PAUSES, BEGINS = "pauses", "begins"
-"""Under these names a line, or `place`, says that something else than training took place, or that another run begins with it."""
+PAUSES, BEGINS, FIRST_BAR = "pauses", "begins", "first_bar"
+"""Under these names a line, or `place`, says that something else than training took place, that another run begins with it, or that it is
+a progress bar's first state: of another run where the one before is over."""
 
 PREDICTS = "predicts"
 """With it a program that otherwise trains has answered samples."""

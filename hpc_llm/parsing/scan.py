@@ -15,7 +15,7 @@ from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.parsing import jobs
 from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.begun import Begun
-from hpc_llm.parsing.copies import Copies
+from hpc_llm.parsing.copies import Copies, is_next_bar
 from hpc_llm.parsing.fast import FastLane, end_of_chunk
 from hpc_llm.parsing.held import Held
 from hpc_llm.parsing.joining import MOST_RUNS, is_stray, leave_out, merge, rejoin, without_empty
@@ -23,7 +23,7 @@ from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, st
 from hpc_llm.parsing.mixed import Mixture, first_piece, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
-from hpc_llm.parsing.rules import BEGINS, EACH_RANK, LARGEST, PAUSES, Kind, Rule, Value
+from hpc_llm.parsing.rules import BEGINS, EACH_RANK, FIRST_BAR, LARGEST, PAUSES, Kind, Rule, Value
 from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.unparsed import Unparsed
@@ -199,7 +199,8 @@ class Scanner:
             return True
         if found.format.place is not None:
             values = found.format.place(values, self.run.known, self.run.has_steps)
-        if BEGINS in values:
+        since = max(0, self._last_step_end - self._offset)
+        if BEGINS in values or (FIRST_BAR in values and is_next_bar(self.run, chunk[since : found.start])):
             self._later.give_unknown(self.run)
             self._begin(chunk, found.start, only_after_results=False)
         self._apply(found, found.format, found.rule.kind, values, chunk)
@@ -282,7 +283,7 @@ class Scanner:
         if self._is_mixed(found, number, values, chunk):
             return
         is_over = self.run.over and not self._goes_on(self.run, step, position)
-        if is_over and self._copies.is_behind_end(self.run, number, values, found, chunk):
+        if is_over and self._copies.is_behind_end(self.run, number, values, found, chunk, self._rules_of_step):
             self.run.learn_peaks(values)
             return
         if is_over:

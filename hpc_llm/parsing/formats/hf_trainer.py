@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from hpc_llm.parsing import commas, trainer_steps
 from hpc_llm.parsing.clock import ENOUGH
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import BEGINS, PAUSES, Kind, Value, column_of, leave_empty, number, rule
+from hpc_llm.parsing.rules import BEGINS, FIRST_BAR, PAUSES, Kind, Value, column_of, leave_empty, number, rule
 from hpc_llm.parsing.trainer_rates import DATA_PARALLEL, ONE_PROCESS, SHARES, rates
 from hpc_llm.parsing.trainer_steps import Bar
 
@@ -179,10 +179,10 @@ def _bar_begins(match: re.Match[bytes]) -> Mapping[str, Value]:
     """Where a bar began: one that shows its first step began at 0, and one without a pace where it stands, unless that is 0: it may
     be moved on to where an earlier call ended."""
     if match[4] is not None:
-        return {f"at_0 {int(match[4])}": True}
+        return {f"at_0 {int(match[4])}": True, FIRST_BAR: True}
     if match[1] is not None:
-        return {f"begun {int(match[1])}": 0}
-    return {f"begun {int(match[3])}": int(match[2])}
+        return {f"begun {int(match[1])}": 0, FIRST_BAR: True}
+    return {f"begun {int(match[3])}": int(match[2]), FIRST_BAR: True}
 
 
 def _summary(match: re.Match[bytes]) -> Mapping[str, Value] | None:
