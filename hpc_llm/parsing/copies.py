@@ -17,6 +17,9 @@ from hpc_llm.parsing.rules import Kind, Rule, Value
 from hpc_llm.parsing.run import LogRun
 
 _RANKS = re.compile(rb"\d{1,5}")
+_NEAR = 2048
+"""A step number that comes again within so many bytes is another rank's copy and no new run."""
+_LINE = re.compile(rb"(\d{1,5}):")
 _LOOKED_AT = 64
 """So many of the next matches tell whether lines with the prefix of before come again."""
 
@@ -42,6 +45,8 @@ class Copies:
     _begun_run: LogRun | None = None
     _begun: set[tuple[Rule | None, bytes]] = field(default_factory=set)
     """Lines of the beginning of that run, each with the prefix of its rank."""
+    _numbered: LogRun | None = None
+    """The run before whose lines stand their numbers in the file from which they were taken."""
     _repeated: LogRun | None = None
     """The run of which another rank prints all steps once more, behind its end."""
     _second: Value | None = None
@@ -112,11 +117,11 @@ class Copies:
         self._begun.add(key)
         return not self.repeats_line(found, chunk) and not (is_first and self.is_of_another_rank(run, found, chunk))
 
-    @staticmethod
-    def is_of_another_rank(run: LogRun, found: Hit, chunk: bytes) -> bool:
+    def is_of_another_rank(self, run: LogRun, found: Hit, chunk: bytes) -> bool:
         """Whether its prefix and that of the steps that are counted name two ranks."""
         stream = stream_of(chunk, found.start)
-        return bool(stream and run.stream) and not _may_be_one(stream, run.stream or b"")
+        is_named = bool(stream and run.stream) and self._numbered is not run
+        return is_named and not _may_be_one(stream, run.stream or b"")
 
     def is_behind_end(
         self,
@@ -141,13 +146,30 @@ class Copies:
             self._repeated = run
         return True
 
-    def is_copy(self, run: LogRun, number: float | None, found: Hit, chunk: bytes, *, is_near: bool) -> bool:
-        """Whether another rank printed this step already."""
+    def is_copy(
+        self, run: LogRun, number: float | None, order: float | None, found: Hit, chunk: bytes, distance: int
+    ) -> bool:
+        """Whether another rank printed this step already; `order` is its number, or its epoch, and the last step ended so many bytes before."""
+        if order is not None and run.last is not None and order > run.last and self._is_numbered(run, found, chunk):
+            run.stream = stream_of(chunk, found.start)
+            return False
         if self.is_of_another(run, number, found, chunk):
             return True
-        if number is None or number not in run.recent or not is_near:
+        if number is None or number not in run.recent or distance >= _NEAR:
             return False
         return not self.begin_anew(run, number, found.rule)
+
+    def _is_numbered(self, run: LogRun, found: Hit, chunk: bytes) -> bool:
+        """Whether what stands before the lines is their number in a file, as `grep -n` writes it: each once, and always a larger one."""
+        if run.lines == 1 and run.stream and self._numbered is not run:
+            coming = (hit.start for hit in self.hits[self.place + 1 : self.place + 1 + _LOOKED_AT] if hit.is_step)
+            numbers = [
+                _LINE.fullmatch(one) for one in (run.stream, *(stream_of(chunk, at) for at in (found.start, *coming)))
+            ]
+            known = [int(one[1]) for one in numbers if one is not None]
+            if len(known) == len(numbers) > 2 and all(one < other for one, other in pairwise(known)):
+                self._numbered = run
+        return self._numbered is run
 
     def begin_anew(self, run: LogRun, number: float, rule: Rule | None) -> bool:
         """Whether the line, of a step that the run has already, is the first one of another run."""

@@ -33,8 +33,6 @@ CHUNK = 1 << 18
 """Bytes that are taken at once on the fast lane."""
 SLOW_CHUNK = 1 << 15
 """Bytes that are searched at once until a fast lane is found."""
-NEAR = 2048
-"""A step number that comes again within so many bytes is another rank's copy and no new run."""
 STILL_ENDING = 4096
 """The next step within so many bytes after the scheduler ended the job is of that job still."""
 
@@ -292,7 +290,7 @@ class Scanner:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
             return
-        elif self._copies.is_copy(self.run, step, found, chunk, is_near=position - self._last_step_end < NEAR):
+        elif self._copies.is_copy(self.run, step, number, found, chunk, position - self._last_step_end):
             self._copies.note(self.run, number)
             self._last_step_end = position + found.end - found.start  # many ranks print many lines
             self.run.learn_peaks(values)

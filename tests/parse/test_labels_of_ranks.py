@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpc_llm.parsing import Row
+from hpc_llm.parsing import Reading, Row
 
 MEGATRON = (
     " iteration {n:8d}/     100 | consumed samples:    32 | elapsed time per iteration (ms): 100{n}.0 | learning rate: 1.0E-05 | "
@@ -73,3 +73,36 @@ def test_a_log_in_which_each_line_stands_twice_is_of_one_run(label: str, row: Ca
     other = [f"1: {line.removeprefix(label)}" for line in lines]
     both = row("".join(line for pair in zip(lines, other, strict=True) for line in pair))
     assert (both.loss_first, both.loss_last, both.eval_loss) == (once.loss_first, once.loss_last, 10.91)
+
+
+STEPS = {
+    "trainer": [f"{{'loss': {5 - n / 10}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': {n / 10}}}" for n in range(1, 11)],
+    "nanogpt": [f"iter {n}: loss {5 - n / 10}, time 500.00ms, mfu 10.00%" for n in range(1, 11)],
+    "titan": [f"[titan] step: {n:2}  loss: {5 - n / 10}  memory: 2.50GiB(1.1%)  tps: 2,000" for n in range(1, 11)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("apart", [1, 7])
+def test_numbers_of_lines_are_no_ranks(read: Callable[..., Reading], lines: list[str], apart: int) -> None:
+    [row] = read("".join(f"{n * apart + 9}:{line}\n" for n, line in enumerate(lines))).rows
+    [plain] = read("".join(f"{line}\n" for line in lines)).rows
+    assert (row.loss_first, row.loss_last, row.measured_steps) == (
+        plain.loss_first,
+        plain.loss_last,
+        plain.measured_steps,
+    )
+
+
+@pytest.mark.parametrize("lines", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("ranks", [2, 3, 100])
+def test_ranks_of_which_each_prints_all_steps_are_no_numbers_of_lines(
+    read: Callable[..., Reading], lines: list[str], ranks: int
+) -> None:
+    [row] = read("".join(f"{rank}: {line}\n" for line in lines for rank in range(ranks))).rows
+    [plain] = read("".join(f"{line}\n" for line in lines)).rows
+    assert (row.loss_first, row.loss_last, row.measured_steps) == (
+        plain.loss_first,
+        plain.loss_last,
+        plain.measured_steps,
+    )
