@@ -296,6 +296,7 @@ def _records(batch: Batch) -> list[dict[str, Any]]:
             "asked": planned.asked,
             "origins": planned.origins,
             "notices": list(planned.notices),
+            **({"templates": batch.templates} if batch.templates else {}),
             **({"study": planned.study.to_dict()} if planned.study else {}),
             **({"prediction": prediction} if prediction else {}),
             **shared,

@@ -13,6 +13,7 @@ from pathlib import Path
 from hpc_llm.immutable import dataclass
 from hpc_llm.job.render import JobArray, Place, Script, render
 from hpc_llm.job.support import Support
+from hpc_llm.job.templating import digest_of_own
 from hpc_llm.planning.experiment import PlanWithOrigins
 from hpc_llm.planning.tasks import further_packages, required_packages
 from hpc_llm.records.run import array_folder, file_name_part
@@ -41,6 +42,8 @@ class Batch:
     """What a user or a site wants in the job's comment; one per run, like the scripts."""
     parallel: int | None = None
     """Most runs at a time; None where nobody says."""
+    templates: str | None = None
+    """Digest of the templates of which the scripts were made, where they are not the bundled ones."""
 
     @property
     def distinct_scripts(self) -> tuple[Script, ...]:
@@ -169,6 +172,7 @@ def _batch(
         job_names=tuple(name for name, _ in names),
         comments=tuple(comment for _, comment in names),
         parallel=ground.parallel,
+        templates=digest_of_own(ground.templates),
     )
 
 

@@ -65,6 +65,14 @@ def own_templates(named: Path | None) -> list[Path]:
     return [path for name in NAMES if (path := user_config() / "templates" / name).is_file()]
 
 
+def digest_of_own(named: Path | None) -> str | None:
+    """What tells these templates from others; None where the bundled ones make the script."""
+    import hashlib
+
+    texts = [(path.name, path.read_bytes()) for path in own_templates(named)]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()[:8] if texts else None
+
+
 def render_template(
     values: Mapping[str, Any], filters: Mapping[str, Callable[..., Any]], mark: Callable[[str], str], named: Path | None
 ) -> str:

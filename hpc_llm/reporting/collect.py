@@ -106,6 +106,8 @@ class ReportedRun:
     notices: list[Any] = field(default_factory=list)
     versions: dict[str, Any] = field(default_factory=dict)
     git_commit: str | None = None
+    templates: str | None = None
+    """Digest of the templates of its script, where they were its user's own."""
     script: tuple[str, ...] = ()
     """Its lines."""
     result: dict[str, Any] = field(default_factory=dict)
@@ -136,6 +138,7 @@ class ReportedRun:
         versions = _mapping(self.result.get("versions"))
         ran: dict[str, Any] = {f"{RAN}{name}": value for name, value in sorted(versions.items()) if value is not None}
         ran[f"{RAN}fused"] = " ".join(sorted(map(str, _items(self.result.get("fused"))))) or _NOTHING
+        ran[f"{RAN}templates"] = self.templates or _NOTHING
         said = (str(one).partition(":")[0] for one in _items(self.result.get("adaptations")))
         ran[f"{RAN}adaptations"] = "; ".join(sorted(one for one in said if not _BESIDE.search(one))) or _NOTHING
         return ran
@@ -293,6 +296,7 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
     run.versions = pool.record({**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))})
     commit = experiment.get("git_commit")
     run.git_commit = str(commit) if commit else None
+    run.templates = str(experiment["templates"])[:64] if experiment.get("templates") else None
     run.result = pool.record({name: value for name, value in result.items() if name != "step_times_s"})
     run.script = pool.lines(redacted(read_text(paths.script, _LARGEST_TEXT) or ""))
     run.utilization = utilization(paths)

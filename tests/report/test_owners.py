@@ -15,6 +15,7 @@ from rights import needs_root
 from synthetic import Made, write_run
 
 import hpc_llm
+from hpc_llm.api import prepare
 from hpc_llm.cli import run as command
 from hpc_llm.errors import Notice, PassedOverWarning, RequestError
 from hpc_llm.exporting.finished import finished_runs
@@ -154,6 +155,29 @@ def test_what_ran_otherwise_is_no_repeat(ran: dict[str, object], rows: int, tmp_
     compared = compare(run_table(collect([tmp_path])))
     assert len(compared) == rows
     assert rows == 1 or [row["configuration"] for row in compared if row["runs"] == 1] != [""]
+
+
+def test_a_script_of_other_templates_is_no_repeat(tmp_path: Path) -> None:
+    digests = []
+    for text in ("export OMP_NUM_THREADS=1", "export OMP_NUM_THREADS=2"):
+        folder = tmp_path / text[-1]
+        folder.mkdir()
+        (folder / "launch.sh.j2").write_text(f"{text}\n")
+        [batch] = prepare(cluster="local", method="z3", model="tiny", templates=folder, logs=tmp_path / "runs")
+        digests.append(batch.templates)
+    [plain] = prepare(cluster="local", method="z3", model="tiny", logs=tmp_path / "runs")
+    assert plain.templates is None and len({*digests, None}) == 3
+    for number, name in enumerate("abcd"):
+        folder = made(tmp_path / "logs", name)
+        write_json(
+            folder / "job.json", {**json.loads((folder / "job.json").read_text()), "uuid": f"{number}{UUID[1:]}"}
+        )
+        if name in "cd":
+            held = json.loads((folder / "experiment.json").read_text())
+            write_json(folder / "experiment.json", {**held, "templates": digests[0]})
+    compared = compare(run_table(collect([tmp_path / "logs"])))
+    assert [row["runs"] for row in compared] == [2, 2]
+    assert any(f"templates={digests[0]}" in row["configuration"] for row in compared)
 
 
 def test_rows_of_another_setting_are_not_said_to_be_compared(
