@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -91,6 +92,24 @@ def who_refuses(facts: Mapping[str, Any]) -> list[str]:
         "look for a limit of the process: torch.cuda.set_per_process_memory_fraction in the program, `ulimit -v` and the memory of the "
         "job or container on the host",
         "on Windows: let the system manage the page file, or make it larger; in WSL raise memory= in .wslconfig",
+    ]
+
+
+def one_too_large(facts: Mapping[str, Any]) -> list[str]:
+    """What helps where a single array was asked for of which not even half has room on the GPU; nothing where it is smaller."""
+    asked, capacity = size_bytes(facts.get("asked")), size_bytes(facts.get("capacity"))
+    room = max(size_bytes(facts.get("free")) or 0.0, (capacity or 0.0) / 2)
+    if not asked or not capacity or asked <= max(capacity, 2 * room):
+        return []
+    part = 1 << math.ceil(math.log2(asked / room))
+    return [
+        f"one array of {facts['asked']} was asked for, and the GPU has {facts['capacity']}: the frames above the message say which it is; what else lies there may be "
+        "recomputed or partitioned, and it is still too large",
+        f"of activations no more than 1/{part} of it has room: so much smaller must batch times length be, where it grows with both",
+        "scores of attention are never stored with attn_implementation='sdpa' or flash attention; logits can be made in pieces (a loss in chunks, or one fused with "
+        "the last layer as Liger's)",
+        "where it is all parameters or states in one piece, as ZeRO-1 and -2 make at the start: ZeRO-3 or FSDP, or more GPUs",
+        "where its shape is none that was meant (a broadcast, a wrong length), correct that call",
     ]
 
 

@@ -19,6 +19,7 @@ from hpc_llm.diagnosis.device_memory import (
     is_in_pieces,
     is_refused,
     is_shared,
+    one_too_large,
     who_refuses,
 )
 from hpc_llm.diagnosis.elsewhere import in_general, where_it_infers
@@ -147,6 +148,8 @@ BY_PLAN: dict[str, Callable[[Case], list[str]]] = {
 
 def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
     """What the amounts say first, then what helps in general, unless others filled the GPU."""
+    if too_large := one_too_large(facts):
+        return too_large
     lines = [in_words_of_vendor(line, facts.get("vendor")) for line in elsewhere(facts)]
     if is_refused(facts):
         return lines
