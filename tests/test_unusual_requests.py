@@ -200,3 +200,15 @@ def test_ranks_that_would_take_the_same_gpu_are_refused(name: str) -> None:
     for shown in ("0,1,2,3", "GPU-a,GPU-b,GPU-c,GPU-d", "0,1,2,3,4"):
         planned("delta", "z3", gpus_per_node=4, set=(f"env.{name}={shown}",))
     planned("delta", "z3", gpus_per_node=1, set=(f"env.{name}=2",))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(1800, "the job may take 1800 s"), (3600, "the job may take 1800 s"), (65536, "at most 65535 s"), (300, None), (1799, None)],
+)  # fmt: skip
+def test_a_signal_that_would_come_before_training_is_refused(seconds: int, said: str | None) -> None:
+    asked: dict[str, Any] = {"time": "00:30:00", "save_every": 10, "sbatch": (f"signal=B:USR1@{seconds}",)}
+    if said is None:
+        planned("delta", "z3", **asked)
+    else:
+        refused(RequestError, said, "delta", **asked)

@@ -126,7 +126,7 @@ def plan(
     ask = Ask(said=said, site=site, cluster=cluster, partition=partition, qos=qos, options=options, parallel=parallel)
     time_s = ask_time(ask, draft)
     workload, batch = _work(ask, method, task, corpus, draft)
-    check_signal(experiment.sbatch, saves=workload.save_every is not None)
+    check_signal(experiment.sbatch, saves=workload.save_every is not None, time_s=time_s)
     draft.notices += _check_profiler(workload, gpu, parallel, task)
     deepspeed = _deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)

@@ -198,11 +198,27 @@ def _check_others(name: str, value: str, before: Mapping[str, str], source: Sour
         raise RequestError(f"{source.said(other)} and {name} exclude each other. Keep one of them.")
 
 
-def check_signal(options: Iterable[str], *, saves: bool) -> None:
-    """Raise RequestError where a request asks for a signal, and the run would do nothing when it comes."""
-    if not saves and any(text.strip(" -").partition("=")[0] == "signal" for text in options):
+_LATEST_S = 65535
+"""So many seconds before its end at most Slurm sends a job a signal."""
+
+
+def check_signal(options: Iterable[str], *, saves: bool, time_s: int | None) -> None:
+    """Raise RequestError where a request asks for a signal, and the run would do nothing when it comes, or has not begun by then."""
+    pairs = (text.strip(" -").partition("=") for text in options)
+    asked = next((value.strip() for name, _, value in pairs if name == "signal"), None)
+    if asked is None:
+        return
+    if not saves:
         raise RequestError(
             f"--sbatch signal: {_NO_SIGNAL.format(time='--time')}; with --save-every N a run saves when it comes."
+        )
+    before = re.search(r"@(\d{1,18})$", asked)
+    if before is not None and int(before[1]) > _LATEST_S:
+        raise RequestError(f"--sbatch signal={asked}: sbatch takes at most {_LATEST_S} s before the end. Ask for less.")
+    if before is not None and time_s is not None and int(before[1]) >= time_s:
+        raise RequestError(
+            f"--sbatch signal={asked}: the job may take {time_s} s, so the signal would come at its start, when nothing is there to be saved. "
+            "Ask for fewer seconds before its end, as in B:USR1@300, or for more time with --time."
         )
 
 
