@@ -15,7 +15,7 @@ from hpc_llm.parsing import COLUMNS, UNKNOWN_FORMAT
 from hpc_llm.parsing.rows import TRAIN
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import RAN, ReportedRun
-from hpc_llm.reporting.labels import numbered, shown_value
+from hpc_llm.reporting.labels import numbered, short_paths, shown_value
 from hpc_llm.reporting.metric import METRICS, OF_EQUAL_STEPS, Metric
 from hpc_llm.reporting.statistics import estimate
 from hpc_llm.reporting.table import Cells, Table, number_of
@@ -321,7 +321,8 @@ def _apart(settings: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 def _labels(settings: Sequence[Mapping[str, Any]], apart: Sequence[Sequence[str]]) -> list[str]:
     """These settings in words; different ones that read alike are numbered."""
-    labels = [_label(one, sorted(names, key=_follows)) for one, names in zip(settings, apart, strict=True)]
+    short = short_paths({name for names in apart for name in names})
+    labels = [_label(one, sorted(names, key=_follows), short) for one, names in zip(settings, apart, strict=True)]
     exact = [repr([(name, one.get(name)) for name in names]) for one, names in zip(settings, apart, strict=True)]
     alike: dict[str, list[str]] = {}
     for label, one in zip(labels, exact, strict=True):
@@ -372,8 +373,8 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if len({repr(one.get(name)) for one in settings if _is_known(one, name)}) > 1]
 
 
-def _label(setting: Mapping[str, Any], differing: Sequence[str]) -> str:
-    parts = [f"{name.rsplit('.', 1)[-1]}={shown_value(setting.get(name))}" for name in differing]
+def _label(setting: Mapping[str, Any], differing: Sequence[str], short: Mapping[str, str]) -> str:
+    parts = [f"{short[name]}={shown_value(setting.get(name))}" for name in differing]
     more = len(parts) - _MOST_SETTINGS_SHOWN
     if more > 0:
         parts = [*parts[:_MOST_SETTINGS_SHOWN], f"and {more} more ({_fingerprint(setting, differing)[:4]})"]

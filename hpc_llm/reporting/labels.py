@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 LONGEST = 40
 """Characters of a name in a plot."""
 _LONGEST_VALUE = 40
+_SAYS_NOTHING = ("enabled", "type", "name")
+"""Last parts of a path that alone do not say of what they are."""
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
@@ -38,6 +40,25 @@ def apart(names: Sequence[str], most: int = LONGEST) -> dict[str, str]:
                 name: numbered(shortened(name, most - 3 - len(members) // 10), k) for k, name in enumerate(members, 1)
             }
     return made
+
+
+def short_paths(paths: Collection[str]) -> dict[str, str]:
+    """The end of each path that tells it from the others, of its parts as few as do.
+
+    >>> sorted(short_paths(["zero.offload_param.pin_memory", "zero.offload_optimizer.pin_memory", "optimizer.lr", "amp.enabled"]).values())
+    ['amp.enabled', 'lr', 'offload_optimizer.pin_memory', 'offload_param.pin_memory']
+    """
+    found = {}
+    for path in paths:
+        parts = path.split(".")
+        ends = [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+        told = (
+            one
+            for one in ends
+            if one not in _SAYS_NOTHING and not any(f".{other}".endswith(f".{one}") for other in paths if other != path)
+        )
+        found[path] = next(told, path)
+    return found
 
 
 def numbered(text: str, number: int) -> str:

@@ -61,6 +61,23 @@ def test_different_files_of_one_name_are_numbered() -> None:
     assert sorted(row["configuration"] for row in table) == ["data=qa.jsonl #1", "data=qa.jsonl #2"]
 
 
+def test_settings_whose_names_end_alike_are_told_apart_by_what_holds_them() -> None:
+    def set_to(**config: Any) -> ReportedRun:
+        return run(
+            {
+                "engine.deepspeed.zero_optimization.stage": 2,
+                **{f"engine.deepspeed.{k.replace('__', '.')}": v for k, v in config.items()},
+            }
+        )
+
+    table = compared(
+        set_to(offload_optimizer__pin_memory=False), set_to(offload_param__pin_memory=False), set_to(amp__enabled=False)
+    )
+    labels = " ".join(row["configuration"] for row in table)
+    assert "#" not in labels and "offload_optimizer.pin_memory=" in labels and "offload_param.pin_memory=" in labels
+    assert "amp.enabled=" in labels
+
+
 def test_software_that_is_known_still_tells_runs_apart() -> None:
     table = compared(ran({"steps": 4}, "2.9"), ran({"steps": 4}, "2.10"))
     assert sorted(row["configuration"] for row in table) == ["torch=2.10", "torch=2.9"]
