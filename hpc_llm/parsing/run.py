@@ -26,7 +26,7 @@ from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.opening import Line, Opening
 from hpc_llm.parsing.rows import STEP_COLUMNS
-from hpc_llm.parsing.rules import BEGINS, Value, keep_larger
+from hpc_llm.parsing.rules import BEGINS, BELOW, Value, keep_larger
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.tail import Tail
 from hpc_llm.parsing.work import Work, state_of
@@ -151,7 +151,8 @@ class LogRun:
     @property
     def has_results(self) -> bool:
         """Whether the beginning of a program that follows is that of another run."""
-        return self.has_steps or self.closed or self.evaluated
+        below = 0 if self.has_steps else self.companion.get(BELOW, 0)
+        return self.has_steps or self.closed or self.evaluated or float(below) > 1
 
     @property
     def over(self) -> bool:

@@ -388,3 +388,26 @@ def test_excerpts_of_two_runs_without_an_opening_have_two_rows(read, second: str
 def test_a_run_whose_lines_are_missing_in_between_is_one(read) -> None:
     text = "".join(MEGATRON_LINE.format(i, 1000, 8 * i, 1000.0) for i in (*range(1, 6), *range(300, 306)))
     assert len(read(text).rows) == 1
+
+
+def test_steps_of_a_library_alone_are_no_figures_of_the_program_that_begins_behind_them(read):
+    setting = "[INFO] [config.py:1000:print]   {} {}\n"
+    engine = "".join(
+        setting.format(name.ljust(29, "."), value) for name, value in (("train_batch_size", 64), ("world_size", 8))
+    )
+    engine += "".join(
+        f"[INFO] [timer.py:199:stop] epoch=0/micro_step={n}/global_step={n}, RunningAvgSamplesPerSec=256.0, CurrSamplesPerSec=256.1, MemAllocated=10.5GB, MaxMemAllocated=20.5GB\n"
+        for n in range(10, 101, 10)
+    )
+    program = hf_trainer(1)
+    [alone] = read(program).rows
+    behind = read(engine + program).rows[-1]
+    for name in (
+        "step_time_s_mean",
+        "measured_steps",
+        "world_size",
+        "global_batch_size",
+        "peak_allocated_bytes",
+        "loss_last",
+    ):
+        assert getattr(behind, name) == getattr(alone, name), name
