@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hpc_llm.causes.found import Found
+from hpc_llm.text.launches import LAUNCHES
 
 Piece = tuple[int, bytes]
 """Text and its position in the log, or in what was looked at of it."""
@@ -37,6 +38,8 @@ _OVER = re.compile(
     rb"\*\*\* JOB \d{1,18}[^\n]{0,200} CANCELLED |ChildFailedError|exits with return code = |srun: error: [^\n]{1,120}: (?:Exited with|Killed|Segm|Abort)"
 )
 """What a scheduler or a launcher says of all the processes that it had started."""
+_OF_LAUNCHES = (*LAUNCHES, b"ChildFailedError", b"return code", b"srun: error")
+_LAUNCHED_OR_OVER = re.compile(b"(?P<launch>" + b"|".join(map(re.escape, LAUNCHES)) + b")|" + _OVER.pattern)
 _REFUSED = re.compile(
     rb"^(?:(?P<program>[\w.-]{1,80}): error: |Error: )(?P<why>[^\n]{1,1000})\n(?:(?:nohup: [^\n]{1,200})?\n){0,3}(?P<again>[Uu]sage: [^\n]{1,1000}\n)?",
     re.MULTILINE,
@@ -57,7 +60,7 @@ def begins_in(pieces: Sequence[Piece]) -> list[int]:
     ]
     last = pieces[-1][0] if pieces else 0
     refused = [position + begin for position, text in pieces for begin in _refused_again(text)]
-    return refused + [
+    return [*refused, *_launched_again(pieces)] + [
         position + line.start()
         for position, text, line in begins
         if position < last or not _is_blank(text, text.find(b"\n", line.end()))
@@ -74,6 +77,19 @@ def _refused_again(text: bytes) -> list[int]:
     return [
         one.start("again") for one in ends if one["again"] and (not one["program"] or one["program"] in one["again"])
     ]
+
+
+def _launched_again(pieces: Sequence[Piece]) -> Iterator[int]:
+    """Where a launcher begins behind the end of all that another one had started. The launchers of several nodes begin at once."""
+    has_launched = is_over = False
+    for position, text in pieces:
+        for said in _LAUNCHED_OR_OVER.finditer(text) if any(words in text for words in _OF_LAUNCHES) else ():
+            if said["launch"] is None:
+                is_over = has_launched
+            else:
+                if is_over:
+                    yield position + text.rfind(b"\n", 0, said.start()) + 1
+                has_launched, is_over = True, False
 
 
 def _is_blank(text: bytes, position: int) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hpc_llm.causes.cause import STARTED, Sign
 from hpc_llm.causes.nested import outer_heading
 from hpc_llm.causes.tracebacks import LONGEST, TRACEBACK
+from hpc_llm.text.launches import LAUNCHES
 
 if TYPE_CHECKING:
     from hpc_llm.causes.found import Found
@@ -93,6 +94,23 @@ def is_beside(text: bytes, position: int) -> bool:
     frames = (frame for frame in _frames_of(text, position) if not _THREAD.search(frame["path"]))
     first = next(frames, None)
     return first is not None and _BESIDE.search(first["path"]) is not None
+
+
+def first_launch(text: bytes) -> int:
+    """Where a launcher first begins its processes; -1 where none does."""
+    return min((at for at in map(text.find, LAUNCHES) if at >= 0), default=-1)
+
+
+def is_before_launch(text: bytes, position: int, launch: int) -> bool:
+    """Whether a traceback ends there, before the first launch: the script went on with that.
+
+    >>> log = b'Traceback (most recent call last):\\n  File "report.py", line 7, in <module>\\n    f()\\nKeyError: x\\n'
+    >>> launch = b"W0503 run.py:851] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default\\n"
+    >>> is_before_launch(log + launch, len(log) - 5, first_launch(log + launch)), is_before_launch(log, len(log) - 5, first_launch(log))
+    (True, False)
+    """
+    line = text.rfind(b"\n", 0, position) + 1
+    return position < launch and _INDENTED.match(text, text.rfind(b"\n", 0, max(line - 1, 0)) + 1, line) is not None
 
 
 def weakened(one: Sign) -> Sign:

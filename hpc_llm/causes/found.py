@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import islice
 
 from hpc_llm.causes.catalogue import all_causes
-from hpc_llm.causes.caught import caught_at, is_beside, weakened
+from hpc_llm.causes.caught import caught_at, first_launch, is_before_launch, is_beside, weakened
 from hpc_llm.causes.cause import TRAINED_ON, Cause, Role, Sign
 from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
@@ -148,7 +148,7 @@ def signs_in(text: bytes) -> list[Found]:
     raised: set[int] = set()
     for position, cause, one, details in _matches(text):
         start = text.rfind(b"\n", 0, position) + 1
-        if one is EXCEPTION or one is _MADE_BY_ANOTHER:
+        if one is EXCEPTION or one is _LESSER:
             raised.add(start)
         known = best.get(start)
         if known is None or _says(cause, one) > _says(known.cause, known.sign):
@@ -163,6 +163,7 @@ def signs_in(text: bytes) -> list[Found]:
 
 
 def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]]:
+    launch = first_launch(text)
     for key, members in _groups(tuple(all_causes())).items():
         if key is not None and key not in text:
             continue
@@ -183,7 +184,8 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                 ):
                     details = _details(match) | _around(cause, text, match.start())
                     said = of_what_goes_on(cause.id, one, text, match.start())
-                    yield match.start(), cause, weakened(said) if is_beside(text, match.start()) else said, details
+                    is_weak = is_beside(text, match.start()) or is_before_launch(text, match.start(), launch)
+                    yield match.start(), cause, weakened(said) if is_weak else said, details
     for position, name, message in exceptions_in(text):
         if (
             is_no_helper(text, position)
@@ -192,7 +194,8 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
             and not is_of_a_stop(text, position, name)
         ):
             details = {"exception": name, "message": message}
-            cause, one = PYTHON_EXCEPTION, _MADE_BY_ANOTHER if is_made_by_another(text, position) else EXCEPTION
+            is_lesser = is_made_by_another(text, position) or is_before_launch(text, position, launch)
+            cause, one = PYTHON_EXCEPTION, _LESSER if is_lesser else EXCEPTION
             yield position, cause, of_what_goes_on(cause.id, one, text, position), details
 
 
@@ -244,8 +247,8 @@ def _stands_right(text: bytes, position: int, one: Sign) -> bool:
 
 EXCEPTION = Sign("(?!)", (), confidence=0.85)
 """Stands for an exception that a traceback ends with."""
-_MADE_BY_ANOTHER = Sign("(?!)", (), confidence=0.85, precedence=PYTHON_EXCEPTION.precedence - 1)
-"""The same, where the text says that another one made it."""
+_LESSER = Sign("(?!)", (), confidence=0.85, precedence=PYTHON_EXCEPTION.precedence - 1)
+"""The same, where the text says that another one made it, or the script went on after it."""
 
 
 _SAYS_MORE = {Role.ROOT: 3, Role.CASCADE: 2, Role.CONFIRMATION: 1}

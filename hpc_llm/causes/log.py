@@ -152,6 +152,10 @@ class LogFindings:
         begins.append(later.begin_of_last(self.found, self.begins_with, pieces))
         self.earlier = _roots(self.found, sorted(begins))
         begin = attempts.last_of(begins, self.found)
+        if self.ended_at is not None and self.ended_at < begin < max(
+            (one.position for one in self.found if one.is_root), default=-1
+        ):
+            self.ended_at = self.firm_at = self.ended_line = None  # an earlier one came to its end
         self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
         self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpc_llm.parsing.matches import Hit
-from hpc_llm.parsing.rules import Kind, Value
+from hpc_llm.parsing.rules import Kind, Rule, Value
 from hpc_llm.parsing.run import OF_THE_JOB, LogRun
 
 SETTINGS = frozenset(
@@ -41,6 +41,11 @@ def tells_settings_alone(run: LogRun) -> bool:
     return not came and (run.values.keys() | run.companion.keys()) <= SETTINGS | {*OF_THE_JOB, "started_at"}
 
 
+def _starts(rule: Rule, below: bool) -> bool:
+    """Whether a program begins with a line of that kind, or its launcher."""
+    return rule.kind is Kind.START and not below if not rule.aside else rule.kind is Kind.SETUP
+
+
 @dataclass
 class Held:
     """What was said since the last step; of a library below the program apart, as `LogRun` keeps it."""
@@ -57,7 +62,7 @@ class Held:
     ) -> Mapping[str, Value]:
         """Keep the settings among `values` where `run` may be over; the rest, which `run` can learn at once."""
         if not (run.has_steps or run.closed):
-            if found.rule is not None and found.rule.kind is Kind.START and not below:
+            if found.rule is not None and _starts(found.rule, below):
                 run.doubt.restart(chunk, found.start, (run.values, run.companion))
             return run.doubt.sure(values, (run.values, run.companion), below, chunk, found.start)
         held = SETTINGS if below else SETTINGS.union(OF_ONE_RUN)

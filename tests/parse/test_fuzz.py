@@ -13,6 +13,7 @@ from hpc_llm.parsing import parse_stream, parse_stream_steps, write_rows
 from hpc_llm.parsing.registry import FolderFormat, formats
 
 FRAGMENTS = [
+    "W0503 03:16:55.5 150 torch/distributed/run.py:851] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default",
     "[Step 1/100] Loss: 5.2 | Global Tokens/s: 1000.0 | GPU Mem (GB): 3.1 | Peak Mem: 4.2",
     "[Recording] Step 3: Loss 6.3 | 1000.00 tokens/s",
     "Final Benchmark Results (Excluding 30 warm-up steps)",

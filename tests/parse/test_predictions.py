@@ -12,7 +12,9 @@ from hpc_llm.parsing import Reading
 
 BEGIN = "[INFO|trainer.py:3200] 2026-01-01 10:00:00,100 >> ***** Running Prediction *****\n[INFO|trainer.py:3202] 2026-01-01 10:00:00,100 >>   Num examples = 64\n"
 BAR = "".join(f" {n * 25}%|{'#' * n}   | {n * 2}/8 [00:0{n}<00:0{4 - n},  1.0s/it]\n" for n in range(1, 5))
-END = "***** predict metrics *****\n  predict_bleu-4             =      9.2\n  predict_runtime            = 0:00:09.36\n"
+END = (
+    "***** predict metrics *****\n  predict_bleu-4             =      9.2\n  predict_runtime            = 0:00:09.36\n"
+)
 CACHE = """\
 Dump cache file failed.
 Traceback (most recent call last):
@@ -20,7 +22,7 @@ Traceback (most recent call last):
     _replace_file(path, cache)
 PermissionError: [Errno 1] Operation not permitted: '/tmp/t1' -> '/tmp/jieba.cache'
 """
-RAISED = 'Traceback (most recent call last):\n  File "/w/run.py", line 4, in <module>\n    f()\nKeyError: \'b\'\n'
+RAISED = "Traceback (most recent call last):\n  File \"/w/run.py\", line 4, in <module>\n    f()\nKeyError: 'b'\n"
 LIMIT = "slurmstepd: error: *** JOB 991 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
 TRAINED = "***** Running training *****\n{'loss': 2.1, 'learning_rate': 1e-05, 'epoch': 0.5}\n{'loss': 2.0, 'learning_rate': 1e-05, 'epoch': 1.0}\n{'train_runtime': 9.0, 'epoch': 1.0}\n"
 
