@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -43,6 +44,10 @@ class Pauses:
 class _Bar:
     first: tuple[int, int] | None = None
     last: tuple[int, int] | None = None
+    reached: tuple[int, int] | None = None
+    """The first reading at the step at which it stands: what is drawn there again later is of what follows, and of no step that is done."""
+    standing: deque[int] = field(default_factory=lambda: deque(maxlen=_LONGEST))
+    """Seconds between the readings since."""
     steps: int = 0
     time_s: int = 0
     intervals: int = 0
@@ -62,6 +67,11 @@ class _Bar:
             self.first_beside = moved_beside
         before, self.last = self.last, (done, time_s)
         self.first = self.first or self.last
+        if self.reached is None or self.reached[0] != done:
+            self.reached = self.last
+            self.standing.clear()
+        elif before is not None:
+            self.standing.append(time_s - before[1])
         if before is None or before[0] < 1:  # the first step warms up
             return
         steps, time_s = done - before[0], time_s - before[1]
@@ -84,22 +94,32 @@ class _Bar:
             self.moved_beside = 0
         self.moved_beside += later.moved_beside
         self.last = later.last or self.last
+        if later.reached is not None and (self.reached is None or later.reached[0] != self.reached[0]):
+            self.reached = later.reached
+            self.standing.clear()
+        self.standing.extend(later.standing)
         self.beside = [one + other for one, other in zip(self.beside, later.beside, strict=True)]
         self.steps, self.time_s = self.steps + later.steps, self.time_s + later.time_s
         self.intervals += later.intervals
         for interval in later.longest:
             self._keep(interval)
 
-    def pauses(self) -> Pauses | None:
-        """The intervals that are many times as long as the steps in them, by what all shorter ones took."""
-        aside = sorted(self.longest, reverse=True)[: max(1, self.intervals // 4)]
-        steps, time_s = self.steps - sum(n for _, n in aside), self.time_s - sum(t for t, _ in aside)
+    def pauses(self, to_the_end: bool) -> Pauses | None:
+        """The intervals that are many times as long as the steps in them, by what all shorter ones took; `to_the_end` with that behind
+        the last step."""
+        longest, all_s = list(self.longest), self.time_s
+        for still in self.standing if not to_the_end else ():
+            if (still, 0) in longest:
+                longest.remove((still, 0))
+                all_s -= still
+        aside = sorted(longest, reverse=True)[: max(1, self.intervals // 4)]
+        steps, time_s = self.steps - sum(n for _, n in aside), all_s - sum(t for t, _ in aside)
         if steps < 1:
             return None
         usual = time_s / steps
         drawn = [(t, n) for t, n in aside if n <= 1 or n * usual <= _DRAWN_S]
         far = [(t, n) for t, n in drawn if t > _TIMES * usual * max(1, n) + _ROUNDING_S]
-        near = self.steps - sum(n for _, n in far), self.time_s - sum(t for t, _ in far)
+        near = self.steps - sum(n for _, n in far), all_s - sum(t for t, _ in far)
         step_s = near[1] / near[0]
         count = len(far) + self.beside[0]
         return Pauses(count, sum(t - n * step_s for t, n in far) + self.beside[1], step_s) if count else None
@@ -149,8 +169,14 @@ class Bars:
                 bar.merge(one)
         self.moves += later.moves
 
-    def pauses(self) -> Iterator[tuple[int, Pauses]]:
-        """The length of each bar that stood still, and what shows it."""
+    def pauses(self, to_the_end: bool) -> Iterator[tuple[int, Pauses]]:
+        """The length of each bar that stood still, and what shows it; `to_the_end` where time behind its last step counts."""
         for total, bar in self.of_length.items():
-            if (pauses := bar.pauses()) is not None:
+            if (pauses := bar.pauses(to_the_end)) is not None:
                 yield total, pauses
+
+    def reached(self) -> Iterator[tuple[int, int, int]]:
+        """The length of each bar, the step at which it stands, and the seconds after which it came there."""
+        for total, bar in self.of_length.items():
+            if bar.reached is not None:
+                yield total, *bar.reached

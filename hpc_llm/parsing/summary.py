@@ -143,7 +143,8 @@ def _timed(run: LogRun) -> dict[str, Value]:
             found[name] = float(order)
     if run.clock.step_time_s is not None:
         found |= {"timed_step_time_s": run.clock.step_time_s, "timed_steps": round(run.clock.steps)}
-    for total, stood in run.bars.pauses():
+    found |= {f"reached {total}": f"{done} {time_s}" for total, done, time_s in run.bars.reached()}
+    for total, stood in run.bars.pauses(to_the_end="elapsed_s" in run.values):
         found |= {f"stood {total}": f"{stood.count} {stood.time_s:g} {stood.step_s:g}"}
     if run.clock.tokens_per_second is not None:
         found["timed_tokens_per_second"] = run.clock.tokens_per_second

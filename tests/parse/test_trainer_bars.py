@@ -213,5 +213,19 @@ def test_other_bars_within_a_standing_clock_show_a_pause(graphic: str) -> None:
             text += f" 10%{graphic}{done}/40 [00:{clock:02d}<00:30,  1.00s/it]\n"
     bars = Bars()
     bars.look(text.encode())
-    [pauses] = [stood for total, stood in bars.pauses() if total == 40]
+    [pauses] = [stood for total, stood in bars.pauses(to_the_end=True) if total == 40]
     assert (pauses.count, pauses.time_s, pauses.step_s) == (3, 9.0, 1.0)
+
+
+@pytest.mark.parametrize(("steps_done", "redrawn"), [(2, 1), (2, 3), (40, 1), (40, 6)])
+def test_what_a_bar_stands_for_behind_its_last_step_is_no_step(
+    read: Callable[..., Reading], steps_done: int, redrawn: int
+) -> None:
+    """A program that fails, or is ended, in its next step draws its bar once more, or others draw it meanwhile."""
+    text = bar(0, 100, 0) + "".join(bar(n, 100, 60 * n) for n in range(1, steps_done + 1))
+    again = "".join(bar(steps_done, 100, 60 * steps_done + 500 * n // redrawn) for n in range(1, redrawn + 1))
+    raised = "Traceback (most recent call last):\n  File \"/w/a.py\", line 4, in <module>\n    f()\nKeyError: 'b'\n"
+    begin = "[INFO|trainer.py:2313] 2026-01-01 10:00:00,000 >> ***** Running training *****\n" + loss(0.1)
+    for log in (begin + text + raised + again, begin + text + again + raised):
+        [found] = read(log).rows
+        assert (found.outcome, found.measured_steps, found.step_time_s_mean) == ("FAILED", steps_done, 60.0)

@@ -227,8 +227,12 @@ def _finish(values: dict[str, Value]) -> None:
 
 
 def _training_bar(values: Mapping[str, Value]) -> Bar | None:
-    """Training's own bar: of as many steps as training has where that is known, else the one that ran longest."""
+    """Training's own bar: of as many steps as training has where that is known, else the one that ran longest. Where no time of training
+    is printed, with that of its last step."""
     states = {int(name[4:]): str(value).split() for name, value in values.items() if name[:4] == "bar "}
+    for total in states if "elapsed_s" not in values else ():
+        done, time = str(values.get(f"reached {total}", "- -")).split()
+        states[total][1] = time if done == states[total][0] else states[total][1]
     bars = [Bar(float(time), int(done), total) for total, (done, time) in states.items()]
     own = [bar for bar in bars if bar.total == values.get("total_steps")]
     return max(own or (bars if "total_steps" not in values else ()), default=None)
