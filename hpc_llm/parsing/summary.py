@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ _AND_ROUNDING = 1.01
 LEAST_FOR_WARMUP = 3
 """With fewer step lines than this the first one is not left out of the means where the log begins in the middle of a run."""
 
+_SAMPLED, _NO_SAMPLE = 1.5, 0.1
+"""Printed steps stand so far apart, and their mean is so far from that of all, where they tell nothing of the others."""
 _ROUNDED_BYTES = 0.01 * (1 << 30)
 """What two digits of GB leave out."""
 MESSAGES = "messages"
@@ -67,6 +70,8 @@ def row_of(run: LogRun) -> Row:
         single = bool(seen) and seen[0].single
         is_from_start = not is_cut and _is_from_start(run, single)
         _add_means(run, columns, single, is_from_start, is_excerpt=hole is not None)
+        if single:
+            _hold_to_own_mean(run, columns, values)
     elif run.lines and run.numbered and hole is None:
         _count_steps(run, columns, without_first=False)
     columns["kind"] = _kind(run, seen[0] if seen else None, columns)
@@ -172,6 +177,33 @@ def _add_means(run: LogRun, columns: dict[str, Any], single: bool, is_from_start
         columns.setdefault("step_time_s_mean", times.mean())
         columns.setdefault("step_time_s_p50", times.percentile(50))
         columns.setdefault("step_time_s_p90", times.percentile(90))
+
+
+def _hold_to_own_mean(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value]) -> None:
+    """Take the program's own mean of all steps where those that it prints, one of several each, are no sample of them: what is done
+    when it prints, and not before, may make these shorter or longer."""
+    mean, batch, rate = (
+        columns.get("step_time_s_mean"),
+        columns.get("global_batch_size"),
+        values.get("mean_samples_per_second"),
+    )
+    if not (
+        mean
+        and batch
+        and isinstance(rate, float)
+        and 0 < rate < math.inf
+        and run.first is not None
+        and run.last is not None
+    ):
+        return
+    own, every = batch / rate, (run.last - run.first) / max(1, run.lines - 1)
+    if every < _SAMPLED or abs(own - mean) <= _NO_SAMPLE * own:
+        return
+    columns.update(dict.fromkeys((*_TIMES, "warmup_steps", "measured_steps")))
+    columns["step_time_s_mean"] = own
+    run.left_empty = run.left_empty or (
+        f"times of single steps: the mean of those that are printed, {mean:.4g} s, is not that of all, {own:.4g} s"
+    )
 
 
 def _is_from_start(run: LogRun, single: bool) -> bool:
