@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 from hpc_llm.causes.fabric import LOST, NO_ANSWER
+from hpc_llm.causes.loggers import is_no_warning
 from hpc_llm.causes.ports import PORT_IN_USE
 from hpc_llm.causes.schedulers import UNAVAILABLE
 
@@ -326,6 +327,15 @@ UNREACHABLE = Cause(
             confidence=0.7,
             remedy=NO_ANSWER,
         ),
+        # The words of UCX, of Open MPI without it, and of MVAPICH for what NCCL calls error 12.
+        sign(
+            ("retry count", "RETRY EXCEEDED ERROR", "ot completion with error 12"),
+            r"\bTransport retry count exceeded on \S|\bInfiniBand retry count between two MPI processes has been exceeded|\bwith status RETRY EXCEEDED ERROR"
+            r"|\b[Gg]ot completion with error 12, vendor code\b",
+            where=is_no_warning,
+            confidence=0.85,
+            remedy=NO_ANSWER,
+        ),
         *LOST,
     ),
 )
@@ -362,8 +372,8 @@ LOCKED_MEMORY = Cause(
             confidence=0.85,
         ),
         sign(
-            "fi_mr_reg",
-            r"\bfi_mr_reg\w*\b[^\n]{0,120}(?:[Cc]annot allocate memory|RC: -12\b)",
+            ("fi_mr_reg", "nable to register memory"),
+            r"(?:\bfi_mr_reg\w*\b|\bNET/OFI [^\n]{0,40}\b[Uu]nable to register memory\b)[^\n]{0,120}(?:[Cc]annot allocate memory|RC: -?12\b)",
             confidence=0.85,
         ),
     ),

@@ -24,8 +24,8 @@ GPU_MISSING = Cause(
             r"(?:CUDA|HIP|cuda runtime|hip runtime) error(?: \(\d+\) )?: invalid device ordinal|Error: invalid device ordinal",
         ),
         sign(
-            ("GPUs are available", "capable device is detected", "rrorNoDevice"),
-            r"No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device is detected|(?:cuda|hip)ErrorNoDevice",
+            ("GPUs are available", "capable device is detected", "rrorNoDevice", "driver initialization failed"),
+            r"CUDA driver initialization failed, you might not have a CUDA gpu|No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device is detected|(?:cuda|hip)ErrorNoDevice",
         ),
         sign("RuntimeError: Found no NVIDIA driver on your system"),
         # torch warns of both, and goes on without GPUs, where it only looks for them.
@@ -95,6 +95,16 @@ _OLD_DRIVER = (
     "the driver knows (`srun nvidia-smi` there says the newest), or ask for nodes with a newer driver\n"
     "within one major release of CUDA the module cuda-compat brings a newer libcuda for data-centre GPUs, where the site has it"
 )
+_OTHER_LIBCUDA = (
+    "the libcuda that is found is of another version than the node's driver: take the module or folder cuda-compat out of LD_LIBRARY_PATH, and in a container that "
+    "of the image (`ldconfig -p | grep libcuda.so` and `nvidia-smi` in the job show both)\n"
+    "cuda-compat works on data-centre GPUs alone, and with drivers that are older than it\n"
+    "where nothing of the job brings one, the node's driver was renewed and not loaded anew: leave that node out, and tell the site"
+)
+_OTHER_CUDNN = (
+    "another cuDNN is found before the one that torch brings: do not load the modules cudnn and cuda, or take their folders out of LD_LIBRARY_PATH, in the job\n"
+    "where it is a package, install the nvidia-cudnn-… that torch asks for (`python -m pip show torch` lists it)"
+)
 _NO_DRIVER = (
     "libcuda is a part of NVIDIA's driver, which no module and no package brings: the program ran on a node without a GPU, or in a container "
     "without the host's driver\n"
@@ -125,6 +135,12 @@ DRIVER_MISMATCH = Cause(
             r"CUDA driver version is insufficient|cudaErrorInsufficientDriver",
             remedy=_OLD_DRIVER,
         ),
+        sign(
+            ("unsupported display driver / cuda driver combination", "rrorSystemDriverMismatch"),
+            r"\bsystem has unsupported display driver / cuda driver combination|\bcudaErrorSystemDriverMismatch\b",
+            remedy=_OTHER_LIBCUDA,
+        ),
+        sign("cuDNN version incompatibility", remedy=_OTHER_CUDNN),
         sign(
             "no kernel image is available",
             remedy=(
