@@ -19,6 +19,7 @@ from hpc_llm.causes.cause import TRAINED_ON, Cause, Role, Sign
 from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
 from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_stop
+from hpc_llm.causes.ipython import is_its_source
 from hpc_llm.causes.nested import is_made_by_another
 from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
 from hpc_llm.causes.program import PYTHON_EXCEPTION
@@ -231,6 +232,8 @@ def _around(cause: Cause, text: bytes, position: int) -> dict[str, str]:
 
 def _is_source(text: bytes, position: int) -> bool:
     """Whether the line at `position` is a program's own, which a traceback quotes."""
+    if is_its_source(text, position):
+        return True
     end = text.find(b"\n", position)
     start = text.rfind(b"\n", 0, position) + 1
     return _RAISE.search(text, start, end if end >= 0 else len(text)) is not None

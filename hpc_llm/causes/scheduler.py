@@ -118,7 +118,7 @@ CANCELLED = Cause(
             precedence=17,
             confidence=0.5,
         ),
-        sign("KeyboardInterrupt", r"^[^\n\"']{0,120}?\bKeyboardInterrupt$", precedence=46, confidence=0.8),
+        sign("KeyboardInterrupt", r"^[^\n\"']{0,120}?\bKeyboardInterrupt(?:: ?)?$", precedence=46, confidence=0.8),
         # What a program says that catches it.
         sign(
             ("eyboard interruption", "eyboardInterrupt", "eyboard interrupt", "nterrupted by "),

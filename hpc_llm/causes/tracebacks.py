@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpc_llm.causes import ipython
 from hpc_llm.causes.loggers import is_no_warning
 
 TRACEBACK = b"Traceback (most recent call last)"
@@ -77,6 +78,9 @@ def _headings(text: bytes) -> Iterator[tuple[int, int]]:
 
 def _end_of(text: bytes, begin: int, before: bytes) -> tuple[tuple[int, str, str] | None, int]:
     """The exception of the traceback whose heading's line begins at `begin` and has `before` in front, and how far it was looked for."""
+    shown = ipython.exception_of(text, begin)
+    if shown is not None:
+        return (shown[0], shown[1].decode(), _shortened(shown[2])), shown[0]
     prefix = before.split(_BOX)[0].rstrip(b" ") if not before.isspace() else b""
     if _BAR.search(prefix):  # the line was not ended, and the following ones do not begin as it does
         label = _LABEL.search(prefix)

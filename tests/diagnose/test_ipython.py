@@ -1,0 +1,87 @@
+"""Tracebacks as IPython shows them: of a notebook's cells, and in the output of what runs one."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+
+from hpc_llm.diagnosis import Diagnosis, diagnose_stream
+from hpc_llm.parsing import Reading, parse_stream
+
+Diagnose = Callable[[str], Diagnosis]
+RULE = "-" * 75 + "\n"
+TRAINED = "{'loss': 2.1, 'learning_rate': 1e-05, 'epoch': 0.5}\n{'loss': 2.0, 'learning_rate': 1e-05, 'epoch': 1.0}\n{'train_runtime': 9.0, 'epoch': 1.0}\n"
+
+
+def shown(name: str, message: str, cell: str = "Cell In[7], line 1") -> str:
+    return (
+        f"{RULE}{name:<40} Traceback (most recent call last)\n{cell}\n----> 1 trainer.train()\n\n"
+        "File /opt/env/lib/python3.12/site-packages/transformers/trainer.py:2273, in Trainer.train(self)\n"
+        "   2272     and not is_torch_xla_available()\n-> 2273     and (torch.isnan(loss) or torch.isinf(loss))\n   2274 ):\n"
+        "   2275     # if loss is nan or inf simply add the average of previous logged losses\n"
+        "    253 # NB: breaks IPython async KeyboardInterrupt\n\n"
+        f"{name}: {message}\n"
+    )
+
+
+def notebook(*cells: tuple[str, str, str] | str) -> bytes:
+    """Cells that print a text, or raise what is given by name and message."""
+    made = []
+    for cell in cells:
+        if isinstance(cell, str):
+            made.append({"output_type": "stream", "name": "stdout", "text": cell.splitlines(keepends=True)})
+            continue
+        name, message, text = cell
+        lines = [f"\x1b[0;31m{line}\x1b[0m" for line in text.rstrip("\n").split("\n")]
+        made.append({"output_type": "error", "ename": name, "evalue": message, "traceback": lines})
+    return json.dumps({"cells": [{"cell_type": "code", "source": [], "outputs": [one]} for one in made]}).encode()
+
+
+def raised(name: str, message: str) -> tuple[str, str, str]:
+    return name, message, shown(name, message)
+
+
+def read(text: bytes) -> Reading:
+    return parse_stream("x.ipynb", io.BytesIO(text))
+
+
+@pytest.mark.parametrize(
+    "cell", ["Cell In[7], line 1", "<ipython-input-7-0a1b2c> in <module>", "Input In [7], in <cell line: 1>()"]
+)
+@pytest.mark.parametrize("name", ["ValueError", "mylab.ShardsAreStale"])
+def test_the_exception_of_a_cell_is_found(cell: str, name: str, diagnose: Diagnose) -> None:
+    found = diagnose("begin\n" + shown(name, "widths differ", cell))
+    assert (found.cause.id, found.details["exception"], found.details["message"]) == (
+        "python_exception",
+        name,
+        "widths differ",
+    )
+    (row,) = read(notebook("begin\n", (name, "widths differ", shown(name, "widths differ", cell)))).rows
+    assert (row.outcome, row.outcome_reason) == ("FAILED", f"{name}: widths differ")
+
+
+def test_the_source_that_it_shows_says_nothing(diagnose: Diagnose) -> None:
+    for log in (shown("KeyboardInterrupt", ""), shown("KeyboardInterrupt", "").replace("KeyboardInterrupt: \n", "")):
+        assert diagnose(log).cause.id in ("cancelled", "unknown")
+    found = diagnose_stream(io.BytesIO(notebook(raised("KeyboardInterrupt", ""))))
+    assert found.cause.id == "cancelled" and found.evidence[0].text.startswith("KeyboardInterrupt")
+    (row,) = read(notebook(raised("KeyboardInterrupt", ""))).rows
+    assert row.outcome == "CANCELLED"
+
+
+def test_known_messages_keep_their_cause(diagnose: Diagnose) -> None:
+    assert diagnose(shown("ModuleNotFoundError", "No module named 'mylab'")).cause.id == "package_missing"
+    assert (
+        diagnose(shown("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB")).cause.id == "device_oom"
+    )
+
+
+def test_cells_that_only_raised_are_no_runs_beside_others() -> None:
+    tries = (raised("NameError", "name 'a' is not defined"), raised("KeyError", "'b'"))
+    (row,) = read(notebook(*tries, TRAINED, tries[0])).rows
+    assert (row.outcome, row.format) == ("COMPLETED", "hf-trainer")
+    (row,) = read(notebook("hello\n", *tries, "bye\n")).rows
+    assert (row.outcome, row.outcome_reason) == ("FAILED", "KeyError: 'b'")
