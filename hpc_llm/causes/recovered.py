@@ -18,6 +18,9 @@ _GOES_ON = re.compile(
     rb"|\b(?:reducing|decreasing|halving) [^\n]{0,40}\b(?:to|from|by)\b[ =:]{0,2}(?:batch[ =])?\d|\btrying (?:with )?batch[ _]size\b|\bbatch will be retrained\b"
 )
 _PROCEEDS = re.compile(rb"(?:[.;,] {1,2}|^)(?:[Pp]roceeding|[Cc]ontinuing) without\b")
+_RETRY = re.compile(rb"\bRetrying in [\d.]{1,8}s \[Retry \d{1,3}/\d{1,3}\]")
+_FAILS = re.compile(rb"(?i)error|exception|timed out|fail|thrown while")
+_LINES_OF_TRIES = 64
 _ADVISES = re.compile(rb"(?i)\b(?:try|consider|recommend\w*|suggest\w*|please|should|could|by) $")
 """What stands before the same words where they are an advice."""
 _TABLE = re.compile(rb"[ \t]{0,8}(?:\||[-=]{8})|[ \t]*$")
@@ -46,13 +49,33 @@ def of_what_goes_on(cause: str, one: Sign, text: bytes, position: int) -> Sign:
 
 
 def proceeds_without(cause: str, text: bytes, position: int) -> bool:
-    """Whether the line at `position` is a warning that says that the program proceeds without what it misses.
+    """Whether the line at `position` is a warning that says that the program proceeds without what it misses, or tries again and gets it.
 
     >>> proceeds_without("model_missing", b"no file named a.json. Proceeding without it.\\n", 0)
     True
     """
     line = next(_lines_from(text, position), b"")
-    return cause not in _OF_OTHERS and _PROCEEDS.search(line) is not None
+    return cause not in _OF_OTHERS and (_PROCEEDS.search(line) is not None or _is_got_over(text, position))
+
+
+def _is_got_over(text: bytes, position: int) -> bool:
+    """Whether the hub's client says below that it tries again, and the first other line behind its tries tells of no failure.
+
+    >>> log = b"MaxRetryError x\\nRetrying in 1s [Retry 1/5].\\n"
+    >>> _is_got_over(log + b"Saved the model\\n", 0), _is_got_over(log + b"Traceback (most recent\\n", 0), _is_got_over(log, 0)
+    (True, False, False)
+    """
+    retries = False
+    for line in islice(_lines_from(text, position), 1, _LINES_OF_TRIES):
+        if b"Traceback (" in line:
+            return False
+        if _RETRY.search(line):
+            retries = True
+        elif _FAILS.search(line):
+            retries = False
+        elif line.strip():
+            return retries
+    return False
 
 
 def goes_on(text: bytes, position: int) -> bool:

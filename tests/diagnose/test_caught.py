@@ -130,6 +130,10 @@ HUB = """\
 '(ReadTimeoutError("HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)"), '(Request ID: 8f1)')' thrown while requesting HEAD https://huggingface.co/x/resolve/main/config.json
 Retrying in 1s [Retry 1/5].
 """
+RETRIED = """\
+[2026-01-06 15:32:18,446][huggingface_hub.utils._http][WARNING] - '(MaxRetryError("HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /u/x/resolve/main/config.json (Caused by SSLError(8))"), '(Request ID: 8f1)')' thrown while requesting HEAD https://huggingface.co/u/x/resolve/main/config.json
+[2026-01-06 15:32:18,447][huggingface_hub.utils._http][WARNING] - Retrying in {0}s [Retry {0}/5].
+"""
 PUSH = """\
 Traceback (most recent call last):
   File "/opt/env/lib/python3.10/site-packages/huggingface_hub/utils/_http.py", line 409, in hf_raise_for_status
@@ -264,3 +268,13 @@ def test_what_came_through_to_the_program_stays_the_cause(
     for end in ("", "srun: error: n1: task 0: Exited with exit code 1\n"):
         found = diagnose(text + end)
         assert found.cause.id == cause and evidence in found.evidence[0].text
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+def test_what_was_fetched_at_another_try_is_not_missing(tries: int, diagnose: Diagnose) -> None:
+    retried = "".join(RETRIED.format(n) for n in range(1, tries + 1))
+    got = "[2026-01-06 15:32:20,373][verl.checkpoint][INFO] - [Rank 0] Saved model config\n"
+    assert diagnose(retried + got).cause.id == "unknown"
+    assert diagnose(retried).cause.id == diagnose(retried + RAISED).cause.id == "model_missing"
+    given_up = "".join(RETRIED.splitlines(keepends=True)[:1])
+    assert diagnose(retried + given_up + got).cause.id == "model_missing"
