@@ -67,9 +67,10 @@ _SPEAKS = re.compile(
 """Where on a line a scheduler begins to speak."""
 _LABELS = re.compile(
     rb"(?: {0,8}(?:\[(?:rank|default|Rank )?\d{1,5}\]:?|\[\d+,(?:mpirank:)?\d+[^\]\n]{0,40}\]|<std(?:out|err)>:?|\[?[\d:T.,/+Z-]{2,40}\]?"
-    rb"|\d{1,5}:|[\w.-]{0,60}\d[\w.-]{0,20}:|\|\|?|[0-9a-f]{6,40}|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\)|slurm(?:step)?d[^ \n]{0,80}|error:) {0,2}){0,6}"
+    rb"|\d{1,5}:|[\w.-]{0,60}\d[\w.-]{0,20}:|\|\|?|[0-9a-f]{6,40}|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\)|slurm(?:step)?d[^ \n]{0,80}|error:"
+    rb"|[\w.-]{1,60}(?:\.(?:py|sh)|#\d{1,6}):(?= )) {0,2}){0,6}"
 )
-"""What stands before it where a launcher or a collector of logs names the process or the time."""
+"""What stands before it where a launcher, a program that starts others or a collector of logs names the process or the time."""
 _BAR = re.compile(rb"\d%\||it/s|s/it|\[\d+:\d\d<")
 _LOOKED_BACK = 1 << 13
 _FENCE = re.compile(rb"^ {0,3}```", re.MULTILINE)

@@ -37,3 +37,16 @@ def test_a_message_behind_labels_is_the_same(message: str, cause: str, label: st
 def test_words_before_it_are_no_label(before: str, diagnose: Diagnose) -> None:
     for message in ("SyntaxError: invalid syntax\n", "nvcc fatal   : Unsupported gpu architecture 'compute_30'\n"):
         assert diagnose(before + message).cause.id == "unknown"
+
+
+OOM = "slurmstepd: error: Detected 1 oom_kill event in StepId=43622791.67. Some of the step tasks have been OOM Killed.\n"
+
+
+@pytest.mark.parametrize("before", ["launch.py: ", "run.sh: ", "launch.py: srun#64: ", "srun#64: "])
+def test_what_starts_a_step_names_itself_before_slurms_words(before: str, diagnose: Diagnose) -> None:
+    assert diagnose(before + OOM).cause.id == diagnose(OOM).cause.id == "host_oom"
+
+
+@pytest.mark.parametrize("before", ["launch.py:", "see launch.py: ", "> launch.py: ", "notes.md: "])
+def test_who_quotes_them_does_not_say_them(before: str, diagnose: Diagnose) -> None:
+    assert diagnose(before + OOM).cause.id == "unknown"
