@@ -39,7 +39,9 @@ def test_words_before_it_are_no_label(before: str, diagnose: Diagnose) -> None:
         assert diagnose(before + message).cause.id == "unknown"
 
 
-OOM = "slurmstepd: error: Detected 1 oom_kill event in StepId=43622791.67. Some of the step tasks have been OOM Killed.\n"
+OOM = (
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=43622791.67. Some of the step tasks have been OOM Killed.\n"
+)
 
 
 @pytest.mark.parametrize("before", ["launch.py: ", "run.sh: ", "launch.py: srun#64: ", "srun#64: "])

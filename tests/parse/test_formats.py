@@ -161,6 +161,22 @@ def test_hf_trainer_step_in_the_dictionary(row, steps):
     assert (found.outcome, found.peak_allocated_bytes) == ("COMPLETED", 2.5 * GIB)
 
 
+@pytest.mark.parametrize(
+    ("batch", "packing", "expected"),
+    [(8, "true", (8, 2048)), (4, "true", (None, 2048)), (8, "false", (8, None)), (8, "null", (8, None))],
+)
+def test_axolotl_prints_its_configuration(row, batch, packing, expected):
+    config = {"batch_size": batch, "gradient_accumulation_steps": 4, "micro_batch_size": 1}
+    lines = "".join(f'  "{name}": {value},\n' for name, value in config.items())
+    found = row(
+        "[2026-01-01 10:00:00,000] [INFO] [axolotl.cli.config] config:\n{\n"
+        f'{lines}  "sample_packing": {packing},\n  "sequence_len": 2048,\n  "inner": {{\n    "micro_batch_size": 7\n  }},\n  "world_size": 2\n}}\n'
+        "{'loss': 2.1, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
+    )
+    assert (found.format, found.micro_batch_size, found.gradient_accumulation_steps) == ("axolotl", 1, 4)
+    assert (found.world_size, found.global_batch_size, found.sequence_length) == (2, *expected)
+
+
 def test_axolotl(row):
     text = (
         "[2026-01-01 10:00:00,000] [INFO] [axolotl.train] Starting trainer...\n"
