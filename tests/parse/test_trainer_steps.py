@@ -135,3 +135,11 @@ def test_more_steps_than_were_made_are_none(tmp_path: Path) -> None:
     (tmp_path / "trainer_state.json").write_text(_state([10, 50, 100], rate=50.0))
     [row] = parse_paths([tmp_path])
     assert row.measured_steps is row.step_time_s_mean is None and "make 10000 steps" in (row.outcome_reason or "")
+
+
+def test_a_state_that_knows_no_planned_steps_says_none(tmp_path: Path) -> None:
+    for planned, said in (({}, "a checkpoint at step 0"), ({"max_steps": 40}, "a checkpoint at step 0 of 40")):
+        path = tmp_path / "trainer_state.json"
+        path.write_text(json.dumps({"global_step": 0, "log_history": [], **planned}))
+        (row,) = parse_paths([path])
+        assert row.outcome_reason == said

@@ -83,7 +83,8 @@ def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
         row.outcome = Outcome.COMPLETED.value
         row.outcome_reason = f"figures that contradict each other are left empty: {why}" if why else None
     else:
-        row.outcome, row.outcome_reason = Outcome.UNKNOWN.value, f"a checkpoint at step {done} of {total}"
+        of_all = "" if total is None else f" of {total}"
+        row.outcome, row.outcome_reason = Outcome.UNKNOWN.value, f"a checkpoint at step {done}{of_all}"
     return row
 
 
