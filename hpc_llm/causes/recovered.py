@@ -20,7 +20,7 @@ _GOES_ON = re.compile(
 _PROCEEDS = re.compile(rb"(?:[.;,] {1,2}|^)(?:[Pp]roceeding|[Cc]ontinuing) without\b")
 _RETRY = re.compile(rb"\bRetrying in [\d.]{1,8}s \[Retry \d{1,3}/\d{1,3}\]")
 _FAILS = re.compile(rb"(?i)error|exception|timed out|fail|thrown while")
-_LINES_OF_TRIES = 64
+_LINES_OF_TRIES, _NEAR = 64, 1 << 12
 _ADVISES = re.compile(rb"(?i)\b(?:try|consider|recommend\w*|suggest\w*|please|should|could|by) $")
 """What stands before the same words where they are an advice."""
 _TABLE = re.compile(rb"[ \t]{0,8}(?:\||[-=]{8})|[ \t]*$")
@@ -65,6 +65,8 @@ def _is_got_over(text: bytes, position: int) -> bool:
     >>> _is_got_over(log + b"Saved the model\\n", 0), _is_got_over(log + b"Traceback (most recent\\n", 0), _is_got_over(log, 0)
     (True, False, False)
     """
+    if text.find(b"Retrying in ", position, position + _NEAR) < 0:
+        return False
     retries = False
     for line in islice(_lines_from(text, position), 1, _LINES_OF_TRIES):
         if b"Traceback (" in line:
