@@ -52,6 +52,8 @@ _RANK = re.compile(
     rb"[ \t]{0,80}(?:(?:[\w.-]{1,60}: ?)?\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
 )
 _OF_TORCH = re.compile(rb"\[rank(\d{1,5})\]:")
+_BOXED = re.compile(rb"[^\n]{0,80}?\xe2\x94\x82 (?:\xe2\x9d\xb1| ) {0,8}\d{1,7} \xe2\x94\x82")
+"""How rich shows the source."""
 _RAISE = re.compile(rb"\braise [A-Za-z_.]+\(")
 _RIGHT_BEFORE, _BEFORE = 600, 8192
 _TOLD, _BEGAN = 2, 3
@@ -232,10 +234,10 @@ def _around(cause: Cause, text: bytes, position: int) -> dict[str, str]:
 
 def _is_source(text: bytes, position: int) -> bool:
     """Whether the line at `position` is a program's own, which a traceback quotes."""
-    if is_its_source(text, position):
-        return True
     end = text.find(b"\n", position)
     start = text.rfind(b"\n", 0, position) + 1
+    if is_its_source(text, position) or _BOXED.match(text, start):
+        return True
     return _RAISE.search(text, start, end if end >= 0 else len(text)) is not None
 
 

@@ -14,7 +14,7 @@ from hpc_llm.causes.found import CUT, SHOWN, Found
 from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.causes.memory import DEVICE_OOM
 from hpc_llm.causes.numerics import NAN_LOSS
-from hpc_llm.causes.program import NONE
+from hpc_llm.causes.program import NONE, PYTHON_EXCEPTION
 from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
 from hpc_llm.diagnosis.elsewhere import where_it_infers
@@ -129,7 +129,10 @@ def _read(name: str, file: IO[bytes]) -> tuple[Reading, bool]:
 
 def _agreed(log: LogFindings, parsed: Verdict, verdict: Verdict, found: list[Found]) -> tuple[Verdict, list[Found]]:
     """What the log says where the parser says the same; else the parser's word, with the line that shows it."""
-    if parsed.cause is verdict.cause:
+    is_other = (
+        parsed.cause is PYTHON_EXCEPTION and parsed.root and verdict.root and parsed.root.text != verdict.root.text
+    )
+    if parsed.cause is verdict.cause and not is_other:
         return verdict, found
     if parsed.root is None:
         return parsed, []

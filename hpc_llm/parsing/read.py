@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from hpc_llm import outside
-from hpc_llm.causes.program import NONE, PYTHON_EXCEPTION, UNKNOWN
+from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import counted, notice, pass_over
-from hpc_llm.parsing import jobs, notebook
+from hpc_llm.parsing import cells, jobs, notebook
 from hpc_llm.parsing.believed import leave_out_impossible
 from hpc_llm.parsing.held import tells_settings_alone
 from hpc_llm.parsing.inputs import STDIN, inputs
@@ -37,7 +37,7 @@ from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.scan import Scanner
 from hpc_llm.parsing.standing_in import Again, StandIn, of_stream, stand_in, tell_of_lost_steps
-from hpc_llm.parsing.summary import MESSAGES, row_of
+from hpc_llm.parsing.summary import row_of
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
@@ -46,7 +46,6 @@ from hpc_llm.text.json_weight import is_too_heavy
 _BLOCKS_BETWEEN = 32
 _JSON = (".json", ".jsonl")
 _SLURM_NAME = re.compile(r"slurm-(\d+)(?:_\d+)?(?:\.\w+)*$")
-_OF_A_TRY = (PYTHON_EXCEPTION.id, "cancelled")
 _ENDINGS = re.compile(r"(?:\.(?:log|out|err|txt|json|jsonl|ipynb|md|gz|xz|zst|bz2))+$")
 
 
@@ -69,8 +68,8 @@ class Reading:
     """Whether it looked like one, and could not be read: it may be cut short."""
 
     @staticmethod
-    def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed, cells: bool = False) -> Reading:
-        """What the runs of a log come to, or of the cells of a notebook."""
+    def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
+        """What the runs of a log come to."""
         runs = jobs.rejoined(list(runs), job_of(source))
         for run in runs:
             run.tail.job, run.tail.source = job_of(source), source
@@ -82,7 +81,7 @@ class Reading:
                 f"it holds {len(runs) + left_out} runs, of which {kept}: a file a run, or parts of it, tell more",
             )
         _tell_damage(source, unparsed)
-        known = _without_tries(_known_runs(runs)) if cells else _known_runs(runs)
+        known = _known_runs(runs)
         cannot_be = [leave_out_impossible(row) for _, row in known]
         left_empty = [said for said in (*(run.left_empty for run in runs), *cannot_be) if said is not None]
         verdicts, samples = [run.verdict() for run, _ in known], [run.sample for run, _ in known]
@@ -156,8 +155,7 @@ def parse_stream(
     runs = scanner.finish()
     if other.is_open:
         tell_of_lost_steps(name, runs)
-    cells = document is not None and notebook.is_notebook(document)
-    reading = Reading.of_runs(name, runs, scanner.unparsed, cells)
+    reading = Reading.of_runs(name, runs, scanner.unparsed)
     reading.resembles_document = document is not None
     return reading
 
@@ -274,20 +272,16 @@ def _known_runs(runs: Sequence[LogRun]) -> list[tuple[LogRun, Row]]:
     """The runs with their rows; pieces of the log that hold no run at all are left out if others do."""
     for run in runs:
         run.tail.settle()
-    runs = [run for run in runs if not run.empty] or runs[:1]
-    for run in runs[:-1]:
+    seen = [run for run in runs if not run.empty] or runs[:1]
+    for run in seen[:-1]:
         run.tail.is_followed = True
-    worked = [run for run in runs if not run.idle and not tells_settings_alone(run)]
-    rows = [(run, row_of(run)) for run in worked or runs]
-    return [(run, row) for run, row in rows if row.format != UNKNOWN_FORMAT]
-
-
-def _without_tries(known: list[tuple[LogRun, Row]]) -> list[tuple[LogRun, Row]]:
-    """Without cells that did nothing but raise something, or were interrupted: a session goes on after them. The last is left where
-    there is nothing else."""
-    tried = [one for one in known if (row := one[1]).format == MESSAGES and row.cause in _OF_A_TRY]
-    left = [one for one in known if all(one is not other for other in tried)]
-    return left or tried[-1:]
+    worked = [run for run in seen if not run.idle and not tells_settings_alone(run)]
+    rows = [(run, row_of(run)) for run in worked or seen]
+    known = [(run, row) for run, row in rows if row.format != UNKNOWN_FORMAT]
+    cell = None if known else cells.as_run(runs)
+    if cell is not None:
+        return [(cell, row_of(cell))]
+    return [one for one in known if not cells.only_raised(one[0])] or known
 
 
 def _unknown(source: str, reason: str) -> Row:

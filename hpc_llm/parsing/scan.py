@@ -1,9 +1,8 @@
 """From blocks of text to runs.
 
-Two lanes give the same result. The careful lane takes what `hpc_llm.parsing.matches` finds in the order in which it stands in
-the log. Most of a long log is nothing but step lines in rising order: there `hpc_llm.parsing.fast` takes all numbers of a
-chunk in few searches. A step is complete only when the next one begins, since further lines may add to it; so the run
-holds one open, and all that ends a run flushes it first.
+Two lanes give the same result. The careful lane takes what `matches` finds in the order in which it stands in the log. Most of a
+long log is nothing but step lines in rising order: there `fast` takes all numbers of a chunk in few searches. A step is complete only
+when the next one begins, since lines may add to it; so the run holds one open, and all that ends a run flushes it first.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from hpc_llm.causes.samples import is_of_a_sample
-from hpc_llm.parsing import jobs
+from hpc_llm.parsing import cells, jobs
 from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.begun import Begun
 from hpc_llm.parsing.copies import Copies, is_next_bar
@@ -52,10 +51,8 @@ class Scanner:
         sampled: bool = False,
         stands_in: bool = False,
     ) -> None:
-        """`on_step` gets the number of the run, from 0, and each complete step; without it the fast lane is used.
-
-        `sampled` keeps some of the steps of each run; with `stands_in` a library's steps are the program's.
-        """
+        """`on_step` gets the number of the run, from 0, and each complete step; without it the fast lane is used. `sampled` keeps some
+        of the steps of each run; with `stands_in` a library's steps are the program's."""
         self._sampled, self._stands_in = sampled, stands_in
         self.runs: list[LogRun] = [self._new_run()]
         self.unparsed = Unparsed()
@@ -185,7 +182,9 @@ class Scanner:
             return True
         if found.rule is None or found.match is None:
             self._later.give_unknown(self.run)
+            self.run.tail.is_cell = True
             self._begin(chunk, found.start, only_after_results=False)
+            cells.begin_next(self.runs)
             return True
         values = found.values()
         if values is None or (found.format is not None and is_of_a_sample(chunk, found.start)):

@@ -90,6 +90,10 @@ class Tail:
     """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
     is_followed: bool = False
     """Another run begins behind it: what stands between its end and that opening is of neither."""
+    is_cell: bool = False
+    """It is what the cells of a notebook printed."""
+    cell_before: Tail | None = None
+    """That of a cell before, which holds nothing but an exception."""
 
     def add(self, text: bytes, steps: Sequence[int]) -> None:
         """Go on with `text`, in which steps begin at these positions, rising."""

@@ -78,12 +78,14 @@ class _WholeLines:
         self._file = file
         self._rest = b""
         self.last = b""
+        """What was read last: at the end of the file still that."""
         self.lines_before = 0
 
     def read(self, size: int) -> bytes:
-        self.lines_before += self.last.count(b"\n")
-        self.last = self._next(size)
-        return self.last
+        if text := self._next(size):
+            self.lines_before += self.last.count(b"\n")
+            self.last = text
+        return text
 
     def _next(self, size: int) -> bytes:
         while True:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from hpc_llm.diagnosis import Diagnosis, diagnose_stream
-from hpc_llm.parsing import Reading, parse_stream
+from hpc_llm.diagnosis import Diagnosis, diagnose_files, diagnose_stream
+from hpc_llm.parsing import Reading, parse_stream, parse_stream_steps
 
 Diagnose = Callable[[str], Diagnosis]
 RULE = "-" * 75 + "\n"
@@ -85,3 +86,32 @@ def test_cells_that_only_raised_are_no_runs_beside_others() -> None:
     assert (row.outcome, row.format) == ("COMPLETED", "hf-trainer")
     (row,) = read(notebook("hello\n", *tries, "bye\n")).rows
     assert (row.outcome, row.outcome_reason) == ("FAILED", "KeyError: 'b'")
+
+
+def test_of_several_that_only_raised_both_commands_tell_the_last() -> None:
+    book = notebook(raised("NameError", "no a"), raised("KeyError", "'b'"), "2 rows\n")
+    (row,) = read(book).rows
+    found = diagnose_stream(io.BytesIO(book))
+    assert (found.evidence[0].text, row.outcome_reason) == ("KeyError: 'b'", "KeyError: 'b'")
+
+
+def test_steps_have_the_name_of_their_run_where_cells_before_it_raised() -> None:
+    book = notebook(raised("NameError", "no a"), TRAINED)
+    (row,) = read(book).rows
+    assert {step.run_id for step in parse_stream_steps("x.ipynb", io.BytesIO(book))} == {row.run_id} == {"x"}
+
+
+def test_a_notebook_of_one_line_is_read_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.ipynb"
+    path.write_bytes(notebook("begin\n", raised("ValueError", "widths differ")))
+    (shown_line,) = diagnose_files([path]).evidence
+    assert (shown_line.text, shown_line.line) == ("ValueError: widths differ", 1)
+
+
+def test_source_that_rich_shows_says_nothing(diagnose: Diagnose) -> None:
+    found = diagnose(
+        f"╭{'─' * 20} Traceback (most recent call last) {'─' * 20}╮\n"
+        "│ /w/train.py:9 in main                       │\n│ ❱  9 │   step()  # the loss is nan here       │\n"
+        f"╰{'─' * 60}╯\nValueError: rows are ragged\n"
+    )
+    assert found.cause.id == "python_exception"

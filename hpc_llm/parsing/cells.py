@@ -1,0 +1,29 @@
+"""Cells of a notebook that only raised an exception: they draw, look something up or try it out, and are no run beside one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpc_llm.parsing.run import LogRun
+
+_OF_ANY_PROGRAM = frozenset(("python_exception", "cancelled"))
+
+
+def only_raised(run: LogRun) -> bool:
+    """Whether nothing is known of it but an exception of no known cause; it must be settled."""
+    tail = run.tail
+    is_no_program = tail.is_cell and not (run.formats or run.has_steps or tail.ended_at is not None)
+    return is_no_program and bool(tail.found) and all(one.cause.id in _OF_ANY_PROGRAM for one in tail.found)
+
+
+def begin_next(runs: list[LogRun]) -> None:
+    """A cell begins with the last of `runs`: leave out the one before, which counts only where no run follows."""
+    runs[-1].tail.is_cell = True
+    if len(runs) > 1 and only_raised(runs[-2]):
+        runs[-1].tail.cell_before = runs.pop(-2).tail
+
+
+def as_run(runs: Sequence[LogRun]) -> LogRun | None:
+    """Such a cell, where `runs` hold nothing: the last one is the run, though more was printed behind it."""
+    tail = next((run.tail.cell_before for run in reversed(runs) if run.tail.cell_before is not None), None)
+    return None if tail is None else LogRun(tail=tail)
