@@ -16,7 +16,7 @@ MIB = 2**20
 def test_every_module_of_the_folder_is_a_format():
     names = [f.name for f in formats()]
     assert {"hpc-llm", "homework-v1", "homework-v2", "hf-trainer", "deepspeed", "megatron", "torchtitan", "nemo", "lightning",
-            "composer", "llama-factory", "axolotl", "nanogpt", "accelerate", "vllm", "slurm", "mlperf", "profiler",
+            "composer", "llama-factory", "ms-swift", "axolotl", "nanogpt", "accelerate", "vllm", "slurm", "mlperf", "profiler",
             "trainer-state"} <= set(names)  # fmt: skip
 
 
@@ -677,6 +677,37 @@ def test_llama_factory_twice_written_resumed_and_null(read):
     text = "".join(2 * llama_factory(i) for i in range(1, 20)) + llama_factory(9, loss=None) + llama_factory(20)
     rows = read(text).rows
     assert [(r.run_id, r.loss_last) for r in rows] == [("job", 1.55), ("job#2", 1.5)]
+
+
+def ms_swift(step: int, time_s: float, **more) -> str:
+    record = {"loss": 2.5 - step / 20, "grad_norm": 1.5, "learning_rate": 1e-5, "epoch": step / 10, "global_step/max_steps": f"{step}/20",
+              "elapsed_time": f"1h {time_s // 60:.0f}m {time_s % 60:.0f}s", "remaining_time": "2m 60s", "memory(GiB)": 26.8,
+              "train_speed(s/it)": round((3600 + time_s) / step, 6), **more}  # fmt: skip
+    return json.dumps(record) + "\n"
+
+
+MS_SWIFT_END = '{"train_runtime": 3640.0, "train_loss": 2.0, "epoch": 2.0, "global_step/max_steps": "20/20", "elapsed_time": "1h 0m 40s"}\n'
+MS_SWIFT_STATE = '{"last_model_checkpoint": null, "global_step": 20, "log_history": [], "memory": null}\n'
+
+
+def test_ms_swift(read, row, steps):
+    text = "".join(ms_swift(i, 2.25 * i - 5) for i in (5, 10, 15, 20)) + MS_SWIFT_END + MS_SWIFT_STATE
+    found = row(text, "logging.jsonl")
+    assert (found.format, found.outcome, found.loss_first, found.loss_last) == ("ms-swift", "COMPLETED", 2.25, 1.5)
+    assert (found.warmup_steps, found.measured_steps, found.elapsed_s) == (5, 15, 3640.0)
+    assert found.step_time_s_mean == pytest.approx(2.25, rel=1e-4) and found.peak_reserved_bytes is None
+    assert "memory(GiB)" in read(text, "logging.jsonl").left_empty[0]
+    assert [(s.step, s.grad_norm, s.learning_rate) for s in steps(text)][:2] == [(5, 1.5, 1e-5), (10, 1.5, 1e-5)]
+
+
+def test_ms_swift_between_its_evaluations_and_with_the_mean_of_another_call(row):
+    evaluation = ms_swift(10, 300).replace('{"loss"', '{"eval_loss"').replace("2.0", "2.125")
+    text = "".join((ms_swift(5, 0), ms_swift(10, 10), evaluation, ms_swift(15, 310), ms_swift(20, 320)))
+    found = row(text, "logging.jsonl")
+    assert (found.eval_loss, found.measured_steps) == (2.125, 10)
+    assert found.step_time_s_mean == pytest.approx(2.0, rel=1e-3)
+    resumed = "".join(ms_swift(i, 2 * i, **{"train_speed(s/it)": 9.0}) for i in range(2, 20))
+    assert row(resumed, "logging.jsonl").step_time_s_mean == pytest.approx(2.0, rel=0.05)
 
 
 def test_nanogpt(row, steps):

@@ -29,6 +29,7 @@ FRAGMENTS = [
     "Training epoch 0, iteration 1/2 | reduced_train_loss: 1e30 | global_step: 1e300 | max_memory_allocated: inf",
     "Epoch 99999999: 1%| 5/1 [0:1<, v_num=1, train_loss=1e]", "[batch=1/0]:", "\t Train loss/train/total: --", "[epoch=0][batch=9/9]:",
     '{"current_steps": 1, "total_steps": null, "loss": "x", "elapsed_time": "9 days, 99:99:99"}', '{"current_steps": 1e9}',
+    '{"loss": NaN, "learning_rate": "x", "global_step/max_steps": "5/0", "elapsed_time": "1m 60s", "train_speed(s/it)": 1e400}',
     "iter 5: loss -1, time 0.00ms, mfu -100.00%", "epoch=1: train_ppl=tensor(nan) train_epoch_loss=tensor(inf)",
     "Throughput: 0 requests/s, 0 tokens/s", "Avg latency: 0 seconds", ':::MLLOG {"namespace": "", "time_ms": -1, "event_type": "", "key": "run_stop", "value": 1, "metadata": 3}',
     '{"cells": [{"cell_type": "code", "outputs": [null, {"text": [1]}]}]}', '{"log_history": [{"loss": []}], "global_step": "x"}',

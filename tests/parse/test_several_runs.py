@@ -155,6 +155,14 @@ def llama_factory(n: int) -> str:
     )  # fmt: skip
 
 
+def ms_swift(n: int) -> str:
+    return "".join(
+        json.dumps({"loss": n + i / 100, "learning_rate": 1e-4, "epoch": i / 50, "global_step/max_steps": f"{i}/50",
+                    "elapsed_time": f"{i}s", "memory(GiB)": 7.5, "train_speed(s/it)": 1.0}) + "\n"
+        for i in range(10, 60, 10)
+    )  # fmt: skip
+
+
 def vllm(n: int) -> str:
     return (
         f"============ Serving Benchmark Result ============\nSuccessful requests:                     {n}\n"
@@ -197,7 +205,7 @@ def sagemaker(n: int) -> str:
 
 LOGS = [homework_v2, nemo, sagemaker, megatron, megatron_without_table, megatron_with_end, nanogpt, nanogpt_evaluation, composer, deepspeed,
         deepspeed_launched, deepspeed_chat, mlperf, mlperf_cut_short, mlperf_of_losses, accelerate, hf_trainer, torchtitan, llama_factory,
-        vllm, homework_v1, homework_v1_with_end]  # fmt: skip
+        ms_swift, vllm, homework_v1, homework_v1_with_end]  # fmt: skip
 
 
 def told(reading: Reading) -> list[dict[str, Any]]:
