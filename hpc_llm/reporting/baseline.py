@@ -55,6 +55,7 @@ class Change:
     """Its number in the comparison."""
     ratios: dict[str, float | None]
     """Metric name -> now over then; empty for a row that did not complete."""
+    counterparts: list[Cells]
     then: dict[str, float | None]
     regressions: tuple[str, ...]
     """What got worse, in words."""
@@ -170,13 +171,13 @@ def _as_runs(table: Table) -> list[ReportedRun]:
 def changes(compared: Table, baseline: Table, tolerance: float) -> list[Change]:
     """Each row of `compared` that has a counterpart, in order.
 
-    A counterpart agrees in task, model, batch shape, cluster, nodes, ranks, method and precision; where several do, the
-    one of the same GPU and settings is taken, else their mean. Where the baseline is one run, rows of its model and
+    A counterpart agrees in task, model, batch shape, cluster, nodes, ranks, method and precision, and is of the same runs, of the
+    same GPU and settings, or the only one on both sides: rows of other settings are no measure. Where the baseline is one run, rows of its model and
     batch shape that agree in nothing else get ratios too, and are never regressions. What does not say its settings is
     not compared: two unknown values may differ.
     """
     compared = compared.where(says_its_settings)
-    then = Then(baseline.where(says_its_settings))
+    then = Then(baseline.where(says_its_settings), compared)
     single = next(iter(then.keys)) if len(then.keys) == 1 else None
     now = _completed_keys(compared)
     now_exactly = {exact_key_of(row) for row in compared if is_completed(row)}
@@ -185,22 +186,41 @@ def changes(compared: Table, baseline: Table, tolerance: float) -> list[Change]:
         key, counterparts = key_of(row), then.counterparts(row)
         if counterparts and is_completed(row):
             found.append(_change(position, row, counterparts, tolerance))
-        elif counterparts and (key not in now or (then.knows(row) and exact_key_of(row) not in now_exactly)):
+        elif key in then.keys and (key not in now or (then.knows(row) and exact_key_of(row) not in now_exactly)):
             # Where repeats of it complete, their own row is compared.
             worse = (f"{row['outcome']}, completed before",)
-            before = _mean_of(counterparts)
-            found.append(Change(row=position, ratios={}, then=before, regressions=worse, same_setting=True))
+            found.append(_found(position, counterparts or then.keys[key], regressions=worse))
         elif single and is_completed(row) and key[: len(SHAPE)] == single[: len(SHAPE)]:
-            before = _mean_of(then.rows)
-            ratios = _ratios(row, before)
-            found.append(Change(row=position, ratios=ratios, then=before, regressions=(), same_setting=False))
+            found.append(_found(position, then.rows, ratios=_ratios(row, _mean_of(then.rows)), same_setting=False))
     return found
 
 
-class Then:
-    """The completed rows of a baseline, by what they agree in with their counterparts."""
+def _found(
+    position: int,
+    counterparts: list[Cells],
+    ratios: dict[str, float | None] | None = None,
+    regressions: tuple[str, ...] = (),
+    unknown: tuple[str, ...] = (),
+    same_setting: bool = True,
+) -> Change:
+    return Change(
+        row=position,
+        ratios=ratios or {},
+        counterparts=counterparts,
+        then=_mean_of(counterparts),
+        regressions=regressions,
+        same_setting=same_setting,
+        unknown=unknown,
+    )
 
-    def __init__(self, baseline: Table) -> None:
+
+class Then:
+    """The completed rows of a baseline, by what they agree in with their counterparts in `compared`."""
+
+    def __init__(self, baseline: Table, compared: Table) -> None:
+        self.now: dict[_Key, list[Cells]] = {}
+        for row in compared:
+            self.now.setdefault(key_of(row), []).append(row)
         self.rows = [row for row in baseline if is_completed(row)]
         self.keys: dict[_Key, list[Cells]] = {}
         self._exactly: dict[_Key, list[Cells]] = {}
@@ -213,8 +233,24 @@ class Then:
         return exact_key_of(row) in self._exactly
 
     def counterparts(self, row: Cells) -> list[Cells]:
-        """The rows that `row` is compared with: of the same GPU and settings where there are such, else all of its key."""
-        return self._exactly.get(exact_key_of(row)) or self.keys.get(key_of(row), [])
+        """The rows that `row` is compared with: of the same runs, else of the same GPU and settings, else the only one of its key.
+
+        A row of which runs stand in other rows now is of several settings, as one of a CSV that does not say them.
+        """
+        rows = self.keys.get(key_of(row), [])
+        others = [one for one in self.now[key_of(row)] if one is not row]
+        same = [one for one in rows if _runs(one) and _runs(one) == _runs(row)]
+        free = [one for one in rows if not any(_runs(one) & _runs(other) for other in others)]
+        if same or (same := [one for one in free if _runs(one) & _runs(row)]):
+            return same
+        exact = [one for one in free if exact_key_of(one) == exact_key_of(row)]
+        if not exact and not any(map(is_completed, others)):
+            exact = free
+        return exact if len(exact) == 1 else []
+
+
+def _runs(row: Cells) -> set[str]:
+    return set((text(row.get("run_ids")) or "").split())
 
 
 def says_its_settings(row: Cells) -> bool:
@@ -227,7 +263,7 @@ def says_its_settings(row: Cells) -> bool:
 def became_invalid(invalid: Table, compared: Table, baseline: Table) -> list[int]:
     """Numbers of the INVALID runs whose counterpart in the baseline completed, and no repeat of which completes now."""
     invalid, compared, baseline = (each.where(says_its_settings) for each in (invalid, compared, baseline))
-    lost = Then(baseline).keys.keys() - _completed_keys(compared)
+    lost = Then(baseline, compared).keys.keys() - _completed_keys(compared)
     return [index for index, row in invalid.items() if key_of(row) in lost]
 
 
@@ -277,11 +313,10 @@ def _ratio(now: float | None, before: float | None) -> float | None:
 
 
 def _change(index: int, row: Cells, counterparts: list[Cells], tolerance: float) -> Change:
-    then = _mean_of(counterparts)
-    ratios = _ratios(row, then)
+    ratios = _ratios(row, _mean_of(counterparts))
     worse = tuple(w for w in (_worse(metric, ratios[metric.name], tolerance) for metric in WATCHED) if w)
     unknown = tuple(w for w in (_unknown(metric, ratios[metric.name], row, counterparts) for metric in WATCHED) if w)
-    return Change(row=index, ratios=ratios, then=then, regressions=worse, same_setting=True, unknown=unknown)
+    return _found(index, counterparts, ratios, worse, unknown)
 
 
 def _unknown(metric: Metric, ratio: float | None, row: Cells, counterparts: list[Cells]) -> str:

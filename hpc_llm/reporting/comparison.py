@@ -140,7 +140,7 @@ def compare(table: Table) -> Table:
 
     Besides the columns of SHAPE, SETTING and METRICS, the latter with their intervals: `configuration`, `outcome`,
     `name`, that of its first run, `runs`, how many it stands for, `members`, their numbers in `table`, `known_in_part`, the metrics
-    that only some of them have, and `outcome_reason`.
+    that only some of them have, `run_ids`, their names, and `outcome_reason`.
     """
     usable = table.where(lambda row: row["outcome"] != Outcome.INVALID.value and row["format"] != UNKNOWN_FORMAT)
     columns = [
@@ -153,6 +153,7 @@ def compare(table: Table) -> Table:
         "outcome_reason",
         "members",
         "known_in_part",
+        "run_ids",
     ]
     compared = Table(columns, [_combined(group) for group in _groups(usable)])
     order = ["kind", "model", "task", "sequence_length", "micro_batch_size", "gradient_accumulation_steps"]
@@ -187,6 +188,7 @@ def _combined(group: Table) -> Cells:
     row["data"] = first["data"]
     row["beside"] = any(group.column("beside"))
     row["name"] = first["source"] if first["run_id"] is None else first["run_id"]
+    row["run_ids"] = " ".join(run["run_id"] or run["source"] or "" for run in group)
     row |= {"runs": len(group), "members": tuple(group.rows)}
     for metric in METRICS:
         row |= _figures(group.known(metric.name), metric)

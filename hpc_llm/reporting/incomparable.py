@@ -20,20 +20,38 @@ def not_compared(compared: Table, baseline: Table, found: Collection[Change], in
     `found` are the changes of `compared` against `baseline`, `invalid` the runs that are no rows of it.
     """
     lines = [f"{_named(compared[one.row])}: {'; '.join(one.unknown)}" for one in found if one.unknown]
-    lines += [f"{_named(row)}: in the baseline alone" for row in _vanished(compared, baseline, found, invalid)]
+    several = list(_of_other_settings(compared, baseline, found))
+    lines += [
+        f"{_named(row)}: several rows, now or in the baseline, differ only in settings that are not those of this one"
+        for row in several
+    ]
+    told = {key_of(row) for row in several}
+    lines += [
+        f"{_named(row)}: in the baseline alone"
+        for row in _vanished(baseline, found, invalid)
+        if key_of(row) not in told
+    ]
     for table, where in ((compared, ""), (baseline, "in the baseline, ")):
         silent = (row for row in table if is_completed(row) and not says_its_settings(row))
         lines += [f"{_named(row)}: {where}too little is known of its settings" for row in silent if _measures(row)]
     return lines
 
 
-def _vanished(compared: Table, baseline: Table, found: Collection[Change], invalid: Table) -> Iterator[Cells]:
+def _of_other_settings(compared: Table, baseline: Table, found: Collection[Change]) -> Iterator[Cells]:
+    """Completed rows that the baseline has only with settings of which nobody knows whether they are theirs."""
+    keys = Then(baseline.where(says_its_settings), compared).keys
+    taken = {one.row for one in found if one.same_setting}
+    for number, row in compared.where(says_its_settings).items():
+        if is_completed(row) and number not in taken and key_of(row) in keys:
+            yield row
+
+
+def _vanished(baseline: Table, found: Collection[Change], invalid: Table) -> Iterator[Cells]:
     """Completed rows of the baseline with which nothing was compared, and of which no run is INVALID now."""
-    then = Then(baseline.where(says_its_settings))
-    taken = {id(row) for one in found if one.same_setting for row in then.counterparts(compared[one.row])}
+    taken = {id(row) for one in found if one.same_setting for row in one.counterparts}
     now_invalid = {key_of(row) for row in invalid}
-    for row in then.rows:
-        if id(row) not in taken and key_of(row) not in now_invalid and _measures(row):
+    for row in baseline.where(says_its_settings):
+        if is_completed(row) and id(row) not in taken and key_of(row) not in now_invalid and _measures(row):
             yield row
 
 

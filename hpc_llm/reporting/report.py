@@ -13,7 +13,7 @@ from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.baseline import COMPARED, Change, became_invalid, changes, says_its_settings
 from hpc_llm.reporting.collect import ReportedRun
 from hpc_llm.reporting.comparison import compare, run_table, text
-from hpc_llm.reporting.files import gpus
+from hpc_llm.reporting.files import gpus, method
 from hpc_llm.reporting.incomparable import not_compared
 from hpc_llm.reporting.metric import METRICS, TOKENS
 from hpc_llm.reporting.outcomes import with_doubt
@@ -128,7 +128,6 @@ def results_table(report: Report) -> Table:
     """The rows of results.csv: the comparison, and the INVALID runs with their reason and without figures."""
     table = report.compared.copy()
     members = table.column("members")
-    table.add("run_ids", (" ".join(_run_id(report, i) for i in each) for each in members))
     table.add("cause", (_causes(report, each) for each in members))
     if report.baseline is not None:
         _add_changes(table, report.baseline.changes)
@@ -185,7 +184,7 @@ def regressions(report: Report) -> list[str]:
     if report.baseline is None:
         return []
     worse = [(report.compared[c.row], c.regressions) for c in report.baseline.changes if c.is_regression]
-    lines = [f"{text(r['method'])} on {text(r['cluster'])}, {gpus(r)}: {'; '.join(words)}" for r, words in worse]
+    lines = [f"{method(r)} on {text(r['cluster'])}, {gpus(r)}: {'; '.join(words)}" for r, words in worse]
     return [*lines, *(f"{_run_id(report, i)}: INVALID, completed before" for i in report.baseline.became_invalid)]
 
 

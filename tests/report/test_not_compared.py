@@ -245,3 +245,50 @@ def test_a_tolerance_that_is_no_share_is_refused(tolerance: str, tmp_path: Path,
     for folder in ("old", "new"):
         write_run(tmp_path / folder, ONE)
     assert check("--tolerance", tolerance) == 2
+
+
+LEARNING_RATES = {"one": 1e-3, "two": 2e-3, "three": 3e-3}
+
+
+def of_other_settings(folder: Path, share: float = 1.0) -> None:
+    """Three runs that differ in their learning rate, which the CSV of `parse` does not say, and in nothing else of their row."""
+    for number, (name, lr) in enumerate(LEARNING_RATES.items(), 1):
+        path = write_run(folder, replace(ONE, run_id=name, rate_per_gpu=100.0 * number * share)) / "experiment.json"
+        record = json.loads(path.read_text())
+        record["plan"].setdefault("optimizer", {})["lr"] = lr
+        path.write_text(json.dumps(record))
+
+
+def test_runs_of_other_settings_are_held_against_themselves(
+    tmp_path: Path, check: Check, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is faster or slower than their mean; what a row of the CSV mixes is told as no measure."""
+    for folder in ("new", "old"):
+        of_other_settings(tmp_path / folder)
+    assert check() == 0
+    table = tmp_path / "then.csv"
+    assert command(["parse", str(tmp_path / "new"), "-o", str(table)]) == 0
+    rows = table.read_text().splitlines()
+    steps = rows[0].split(",").index("measured_steps")
+    capsys.readouterr()
+    assert check(baseline=str(table)) == 2
+    told = capsys.readouterr().err
+    assert "of them worse: 0" in told and told.count("differ only in settings") == 3 and "baseline alone" not in told
+    # Where their steps tell them apart, each run has a row of its own there.
+    told_apart = [rows[0]]
+    for number, row in enumerate(rows[1:]):
+        cells = row.split(",")
+        cells[steps] = str(int(cells[steps]) + number)
+        told_apart.append(",".join(cells))
+    table.write_text("\n".join(told_apart) + "\n")
+    assert check(baseline=str(table)) == 0
+    of_other_settings(tmp_path / "new", 0.5)
+    capsys.readouterr()
+    assert check(baseline=str(table)) == 3
+    assert "worse: z3 [lr=0.002] on delta" in capsys.readouterr().err
+
+
+def test_another_run_is_not_held_against_the_mean_of_several_settings(tmp_path: Path, check: Check) -> None:
+    of_other_settings(tmp_path / "old")
+    write_run(tmp_path / "new", replace(ONE, run_id="four", rate_per_gpu=50.0))
+    assert check() == 2

@@ -105,12 +105,15 @@ def test_a_single_run_is_a_yardstick_for_its_shape_only() -> None:
     assert ratios == {("m", "q"): (3.0, False, False), ("m", "z3"): (0.5, True, True)}
 
 
-def test_several_counterparts_are_weighted_with_their_runs() -> None:
+def test_of_several_that_agree_only_that_of_the_same_gpu_is_a_counterpart() -> None:
     then = [run(tokens_per_second=100.0, gpu="A100"), *(run(tokens_per_second=130.0, gpu="A100-80") for _ in range(2))]
-    (change,) = against([run(tokens_per_second=120.0, gpu="A100-40")], then)
-    assert change.then["tokens_per_second"] == pytest.approx(120.0)
+    assert not any(one.same_setting for one in against([run(tokens_per_second=120.0, gpu="A100-40")], then))
     (exact,) = against([run(tokens_per_second=120.0, gpu="A100")], then)
     assert exact.then["tokens_per_second"] == 100.0
+    (only,) = against([run(tokens_per_second=120.0, gpu="A100-40")], then[:1])
+    assert only.then["tokens_per_second"] == 100.0
+    two = [run(tokens_per_second=120.0, gpu="A100-40"), run(tokens_per_second=60.0, gpu="L4")]
+    assert not any(one.same_setting for one in against(two, then[:1]))
 
 
 def test_the_report_itself_is_a_baseline_without_regressions(logs: Path, tmp_path: Path) -> None:
