@@ -13,6 +13,7 @@ from pathlib import Path
 from hpc_llm.causes.found import Found
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.program import UNKNOWN
+from hpc_llm.causes.requeues import since
 from hpc_llm.causes.verdict import first_of
 from hpc_llm.diagnosis.askable import askable
 from hpc_llm.diagnosis.case import Case
@@ -27,8 +28,10 @@ from hpc_llm.records.checkpoints import kept_in
 from hpc_llm.records.files import read_json, read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import AT_ONCE, Look, look
+from hpc_llm.runs.outcome import last_start
 from hpc_llm.runs.printed import read_output
 from hpc_llm.runs.progress import read_pace
+from hpc_llm.runs.records import Records
 from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.profiles import find_file
 from hpc_llm.text.numbers import whole_number
@@ -104,11 +107,22 @@ def _explained(found: Look) -> Diagnosis:
     completed = judgement.outcome is Outcome.COMPLETED
     logs = found.known.logs if found.known.logs is not None else _output(found)
     if completed:
-        return unexplained(name, verdict, (), logs, True, "")
+        of_last = [replace(log, found=since(last_start(found.known), log.found)) for log in logs]
+        return unexplained(name, verdict, (), of_last, True, _went_on(found.records))
     summary = "" if found.known.logs and judgement.reason is None else _sentence(judgement.reason)
     made = unexplained(name, verdict, judgement.found, logs, False, summary)
     is_silent = made.meaning == UNKNOWN.meaning
     return replace(made, meaning="Neither its records nor its output say more.") if is_silent else made
+
+
+def _went_on(records: Records) -> str:
+    """What a run overcame that came to its end."""
+    again = max(len(records.starts) - 1, records.exit.restart_count if records.exit is not None else 0)
+    return (
+        f"Its job was taken down and started again {'once' if again == 1 else f'{again} times'}, and went on."
+        if again > 0
+        else ""
+    )
 
 
 def _more_of_the_same(found: Look) -> list[Found]:

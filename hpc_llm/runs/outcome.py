@@ -299,7 +299,7 @@ def _of_text(known: Known) -> list[Found]:
     found = [
         one
         for log in known.logs or ()
-        for one in since(_last_start(known), log.found)
+        for one in since(last_start(known), log.found)
         if not is_undone(one, log.ended_at, completed=False)
     ]
     if known.records.exit is None and not known.records.starts and known.begun > max(1, taken_down(found)):
@@ -307,7 +307,7 @@ def _of_text(known: Known) -> list[Found]:
     return found
 
 
-def _last_start(known: Known) -> float:
+def last_start(known: Known) -> float:
     """When the last of several tries began, in Unix time; 0 if there was one only."""
     records = known.records
     if len(records.starts) > 1:

@@ -44,6 +44,23 @@ def test_the_last_try_may_be_taken_down_like_the_first(tmp_path: Path) -> None:
     assert (found.cause.id, found.evidence[0].line, outcome(run)) == ("preempted", 3, "PREEMPTED")
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_ended_an_earlier_try_is_not_told_of_the_last_one(times: int, tmp_path: Path) -> None:
+    run = new_run(tmp_path, code=0, stage="done", restart_count=times)
+    run.result.write_text(json.dumps({"outcome": "COMPLETED"}))
+    run.stderr.write_text("".join(preempted(MOMENT - 30 * number) for number in range(times, 0, -1)))
+    found = diagnose_run(run)
+    said = "once" if times == 1 else f"{times} times"
+    assert (found.cause.id, found.summary) == ("none", f"Its job was taken down and started again {said}, and went on.")
+
+
+def test_what_takes_down_the_last_try_behind_its_training_is_told(tmp_path: Path) -> None:
+    run = new_run(tmp_path, code=0, stage="done")
+    run.result.write_text(json.dumps({"outcome": "COMPLETED"}))
+    run.stderr.write_text(preempted(MOMENT + 50))
+    assert diagnose_run(run).summary.startswith("Training had come to its end before the job was ended (")
+
+
 @pytest.mark.parametrize(("launched", "expected"), [(1, "PREEMPTED"), (2, "UNKNOWN")])
 def test_without_a_record_of_its_end_it_may_run_again(tmp_path: Path, launched: int, expected: str) -> None:
     run = new_run(tmp_path, code=None)
