@@ -16,10 +16,10 @@ _ON_THIS_MACHINE = "see what ended it on this machine: a person, a session that 
 
 def askable(remedy: str, identity: Identity | None, evidence: Iterable[str]) -> str:
     """The remedy without what cannot be asked. Of a run whose job nobody knows, or in which Slurm itself speaks, all stays."""
+    if identity is not None and "sbatch" in identity.facts.requests:
+        return remedy.replace("sacct -j JOB", f"sacct -j {identity.job_id}") if identity.job_id else remedy
     if identity is None or any(map(_OF_SLURM.search, evidence)):
         return remedy
-    if "sbatch" in identity.facts.requests:
-        return remedy.replace("sacct -j JOB", f"sacct -j {identity.job_id}") if identity.job_id else remedy
     lines = remedy.splitlines()
     kept = [line for line in lines if not _ASKS_SLURM.search(line)]
     if kept or not lines:

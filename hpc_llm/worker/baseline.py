@@ -84,22 +84,29 @@ def _of_flags(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     refuse_secrets(told(arguments), "the request")
     sentences = tuple(check_model(arguments.model_path))
     facts, split = _data(arguments, ranks)
-    plan = _plan(arguments, facts, split, gpus=min(torch.cuda.device_count(), 1))
+    gpus = min(torch.cuda.device_count(), 1)
+    plan = _plan(arguments, facts, split, gpus)
+    arguments.device = "cuda" if gpus else "cpu"
     write_experiment(paths, plan, sentences, arguments)
     return RunRequest(plan, paths, sentences)
 
 
 def _data(arguments: argparse.Namespace, ranks: Ranks) -> tuple[CorpusFacts, str]:
-    """The data as tokens, and which of their splits is meant."""
+    """The data as tokens, and which of their splits is meant; the flags then say what of them was heeded."""
     source = source_of(arguments.dataset_name, arguments.dataset_config)
     known = KNOWN_SETS.get(source.partition("=")[0])
+    if known is None:
+        arguments.dataset_config = None
     held_out = (known.validation if known is not None else None) or "validation"
     splits = {"train": TRAIN, held_out: VALIDATION} if known is not None else {"train": TRAIN, "test": TRAIN}
     if arguments.dataset_split not in splits:
         raise RequestError(unknown_name("dataset_split", arguments.dataset_split, splits))
     wanted = CorpusRequest(sources=(source,), model=arguments.model_path, layout=layout_of_model(arguments.model_path))
+    split = splits[arguments.dataset_split]
+    if known is None:
+        arguments.dataset_split = split
     try:
-        return prepared(wanted, "infer_llm", ranks), splits[arguments.dataset_split]
+        return prepared(wanted, "infer_llm", ranks), split
     except HpcLlmError as error:
         raise in_words_of_flags(error) from None
 

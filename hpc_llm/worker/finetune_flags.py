@@ -17,6 +17,7 @@ from typing import Any
 
 from hpc_llm.corpus.facts import CorpusFacts
 from hpc_llm.corpus.key import CorpusRequest
+from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import full_source, refuse_without_training
 from hpc_llm.corpus.words import CAUSAL
 from hpc_llm.errors import HpcLlmError, RequestError
@@ -85,7 +86,7 @@ def _of_flags(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     base = base_of(name, arguments.max_length)
     on_gpu = arguments.device != "cpu" and torch.cuda.device_count() > 0
     stepping = _stepping(arguments, base, ranks, on_gpu)
-    arguments.learning_rate = stepping.optimizer.lr
+    arguments.learning_rate, arguments.device = stepping.optimizer.lr, "cuda" if on_gpu else "cpu"
     source, facts = _data(arguments, ranks, base)
     parallel = parallel_of(ranks, ranks.local_world_size if on_gpu else 0)
     plan, more = make_plan(arguments, base, stepping, source, facts, parallel, ranks.launcher)
@@ -149,6 +150,8 @@ def _data(arguments: argparse.Namespace, ranks: Ranks, base: Base) -> tuple[str,
         wanted = CorpusRequest(sources=(source,), model=base.name, layout=CAUSAL, train_samples=arguments.num_samples)
         facts = prepared(wanted, "finetune_llm", ranks, base.vocab_size)
         refuse_without_training([source], facts.splits)
+        if source.partition("=")[0] not in KNOWN_SETS:
+            arguments.dataset_config = None
     except HpcLlmError as error:
         raise in_words_of_flags(error) from None
     return source, facts

@@ -403,6 +403,7 @@ def test_no_cause_sends_a_run_of_this_machine_to_slurm() -> None:
         for identity in (here, toy):
             found = askable(remedy, identity, ["Killed"])
             assert found and not any(words in found for words in _OF_SLURM), found
-        assert askable(remedy, job, ["Killed"]) == remedy.replace("sacct -j JOB", "sacct -j 7")
+        for shown in ("Killed", "srun: error: gn1: task 0: Killed"):
+            assert askable(remedy, job, [shown]) == remedy.replace("sacct -j JOB", "sacct -j 7")
         assert askable(remedy, here, ["slurmstepd: error: it was killed"]) == remedy
     assert askable("ask the scheduler: sacct -j JOB", toy, []).startswith("ask the scheduler toy")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import hpc_llm
 from hpc_llm.errors import RequestError
@@ -39,6 +40,9 @@ def test_the_projects_line_leaves_the_projects_file(tmp_path: Path, questions: P
     )
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "results" / "FP32" / "baseline_inference_metrics.json").read_text())
+    ran = "cuda" if torch.cuda.is_available() else "cpu"
+    config = found["config"]
+    assert (config["device"], config["dataset_split"], config["dataset_config"]) == (ran, "train", None), "what ran"
     assert found["config"]["num_samples"] == 6 and found["config"]["method_name"] == "FP32"
     assert list(found["metrics"]) == [
         "total_queries", "total_time", "avg_latency", "total_tokens", "throughput_tokens_per_sec", "throughput_queries_per_sec",
