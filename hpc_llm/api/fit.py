@@ -120,7 +120,7 @@ def gib(size: int | None) -> str:
 
 def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
     """What would fit, as the end of a sentence."""
-    from hpc_llm.diagnosis.suffices import first_that_fits
+    from hpc_llm.diagnosis.suffices import first_that_fits, on_more_gpus
     from hpc_llm.estimating.memory import at_partition
     from hpc_llm.estimating.parts import Device
 
@@ -132,7 +132,7 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
         and cluster.request.memory != "omit"
     ):
         return f". A node has {node:g} GB: ask for them with --sbatch mem={-(-need.high // _GIB)}G"
-    step = first_that_fits(plan, cluster)
+    step = first_that_fits(plan, cluster) or on_more_gpus(plan, cluster)
     return "" if step is None else f". The first step that fits: {step.flags} ({step.why})"
 
 

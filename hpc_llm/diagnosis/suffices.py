@@ -9,6 +9,7 @@ from dataclasses import replace
 from hpc_llm.diagnosis.ladder import Rung, alternatives, kept_on_gpus, rungs
 from hpc_llm.diagnosis.replanned import replanning
 from hpc_llm.errors import HpcLlmError
+from hpc_llm.estimating.largest import fewest_gpus, most_nodes
 from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Fit, Memory
 from hpc_llm.estimating.shapes import sizes_in
@@ -36,6 +37,32 @@ def first_that_fits(plan: Plan, cluster: Cluster, suffices: Callable[[Memory], b
     if found:
         return _priced(plan, min(found, key=lambda one: _cost(one, cluster)), cluster)
     return next((_priced(plan, one, cluster) for one in _fitting(plan, rungs(plan), cluster, suffices)), None)
+
+
+def on_more_gpus(plan: Plan, cluster: Cluster) -> Rung | None:
+    """The plan, or else what trains the same, on the fewest GPUs on which it fits; None where no job there may have so many."""
+    again, there = replanning(plan, cluster), at_partition(cluster, plan)
+    was, per_node = plan.parallel, there.gpu.per_node
+
+    def ask(changed: Plan) -> Plan:
+        with contextlib.suppress(HpcLlmError):
+            return again(changed)
+        return changed
+
+    for step in (Rung("", "", plan), *alternatives(plan)) if was.gpus_per_node else ():
+        changed = ask(step.plan)
+        gpus = fewest_gpus(changed, there, sizes_in(changed), most_nodes(cluster, plan), ask)
+        if gpus is not None and gpus > was.world_size:
+            nodes = max(1, gpus // per_node)
+            flags = [
+                f"--nodes {nodes}" if nodes != was.nodes else "",
+                f"--gpus-per-node {gpus // nodes}" if gpus // nodes != was.gpus_per_node else "",
+                step.flags,
+            ]
+            larger = plan.batch.global_batch_size * gpus // was.world_size
+            why = f"more GPUs share the model, and the global batch is {larger}"
+            return Rung(" ".join(filter(None, flags)), ", ".join(filter(None, (why, step.why))), changed)
+    return None
 
 
 def _cost(step: Rung, cluster: Cluster) -> tuple[bool, float]:

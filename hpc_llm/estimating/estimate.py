@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.errors import RequestError
-from hpc_llm.estimating.largest import Replan, as_it_is, fewest_gpus, largest_micro_batch
+from hpc_llm.estimating.largest import Replan, as_it_is, fewest_gpus, largest_micro_batch, most_nodes
 from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Estimate
 from hpc_llm.estimating.search_time import search_time
@@ -50,12 +50,7 @@ def estimate(
         checkpoint=room.checkpoint if room else None,
         disk=room.most if room else None,
         largest_micro_batch=largest_micro_batch(plan, there, sizes, again),
-        fewest_gpus=fewest_gpus(plan, there, sizes, _most_nodes(cluster, plan), again) if has_gpu else None,
+        fewest_gpus=fewest_gpus(plan, there, sizes, most_nodes(cluster, plan), again) if has_gpu else None,
         time=time,
         untimed=None if time else unknown_because(plan) or _NO_LIMIT,
     )
-
-
-def _most_nodes(cluster: Cluster, plan: Plan) -> int | None:
-    partition = cluster.partition(plan.job.partition)
-    return 1 if plan.job.scheduler == "local" else partition.max_nodes if partition else None

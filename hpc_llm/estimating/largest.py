@@ -9,7 +9,8 @@ from hpc_llm.estimating.memory import memory_of
 from hpc_llm.estimating.parts import Fit
 from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.planning.limits import memory_flag, memory_share
+from hpc_llm.planning.limits import memory_flag, memory_share, widest
+from hpc_llm.planning.limits import sizes as sizes_asked
 from hpc_llm.site.cluster import Cluster, Node
 
 _LARGEST = 2**16
@@ -34,14 +35,22 @@ def largest_micro_batch(plan: Plan, cluster: Cluster, sizes: Sizes, replan: Repl
     return _last(lambda size: _fits(replan(with_batch(plan, size)), cluster, sizes), own)
 
 
-def fewest_gpus(
-    plan: Plan, cluster: Cluster, sizes: Sizes, most_nodes: int | None, replan: Replan = as_it_is
-) -> int | None:
-    """GPUs with which the plan's micro batch fits for certain, in one node or in whole ones; None where there are none."""
-    for candidate in _more_gpus(plan, cluster.gpu.per_node, most_nodes or _MOST_NODES):
+def fewest_gpus(plan: Plan, cluster: Cluster, sizes: Sizes, most: int | None, replan: Replan = as_it_is) -> int | None:
+    """GPUs with which the plan's micro batch fits for certain, in one node or in at most `most` whole ones; None where there are none."""
+    for candidate in _more_gpus(plan, cluster.gpu.per_node, _MOST_NODES if most is None else most):
         if _fits(replan(_with_its_share(candidate, plan, cluster)), cluster, sizes):
             return candidate.parallel.world_size
     return None
+
+
+def most_nodes(cluster: Cluster, plan: Plan) -> int | None:
+    """So many whole ones a job of the plan may have; None where nobody says."""
+    if plan.job.scheduler == "local":
+        return 1
+    partition = cluster.partition(plan.job.partition)
+    asked = sizes_asked(1, cluster.gpu_of(partition).per_node)
+    known = ((widest(one, cluster, partition), one.amount) for one in asked)
+    return min((limit // amount for limit, amount in known if limit is not None), default=None)
 
 
 def with_batch(plan: Plan, size: int) -> Plan:

@@ -233,3 +233,34 @@ def test_what_moves_to_a_host_of_unknown_memory_says_so_and_comes_last() -> None
     tight = planned(cluster, "ddp", model="llama3.2-1b", micro_batch_size=64, sequence_length=1024).plan
     step = first_that_fits(tight, cluster)
     assert step is not None and "+o" not in step.flags and "nobody says" not in step.why
+
+
+def test_where_only_more_gpus_help_they_are_the_step_and_it_fits() -> None:
+    asked = {**THIRTEEN, "micro_batch_size": 4, "partition": None}
+    with pytest.raises(PlanError, match=r"The first step that fits: --nodes 2 .*the global batch is 32"):
+        check_fit([batch("delta", "z3+r", **asked)])
+    check_fit([batch("delta", "z3+r", **asked, nodes=2)])
+
+
+@pytest.mark.parametrize(
+    ("most", "method", "step", "asked"),
+    [
+        (128, "z3", "--nodes 16 (", {"nodes": 16}),
+        (128, "z2", "--nodes 16 --method z3 (", {"nodes": 16}),
+        (127, "z3", "--nodes 8 --method z3+r (", {"nodes": 8}),
+        (8, "z3", None, {}),
+    ],
+)
+def test_more_gpus_than_a_job_there_may_have_are_no_step(
+    most: int, method: str, step: str | None, asked: dict[str, int]
+) -> None:
+    data = yaml.safe_load((bundled("clusters") / "taiwania2.yaml").read_text())
+    for partition in data["partitions"]:
+        partition |= {"max_gpus": most, "max_nodes": 64}
+    cluster = parse_cluster(data, Path("taiwania2.yaml"))
+    with pytest.raises(PlanError) as refused:
+        check_fit([batch(cluster, method, model="llama2-70b")])
+    told = str(refused.value)
+    assert f"The first step that fits: {step}" in told if step else "first step" not in told, told
+    if step:
+        check_fit([batch(cluster, "z3+r" if "z3+r" in step else "z3", model="llama2-70b", **asked)])
