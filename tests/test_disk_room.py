@@ -50,10 +50,13 @@ def test_a_disk_without_room_is_found_before_anything_is_written(
     monkeypatch.setattr(os, "statvfs", lambda place: Disk)
     with pytest.raises(
         PlanError,
-        match=r"a run keeps up to \d+\.\d GiB \(\d+\.\d MiB a checkpoint\), .* has 20\.0 MiB left\. Make room",
+        match=r"a run keeps up to \d+\.\d GiB \(\d+\.\d MiB a checkpoint\), .* has 20\.0 MiB left\. Make room, or use",
     ):
         submit(cluster="local", method="z2", model="llama-68m", steps=8, save_every=2, logs=logs)
-    assert not logs.exists()
+    assert not logs.exists(), "so that `hpc-llm clean` would find nothing there"
+    logs.mkdir()
+    with pytest.raises(PlanError, match=r"Make room \(`hpc-llm clean"):
+        submit(cluster="local", method="z2", model="llama-68m", steps=8, save_every=2, logs=logs)
 
 
 def test_runs_that_fit_one_by_one_are_told_of_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,11 @@ def check_room(batches: Sequence[Batch], logs: Path) -> None:
     if largest.most > free:
         fewest = room_of(replace(plan, workload=replace(plan.training, keep=1)))
         helps = plan.training.keep > 1 and fewest is not None and fewest.most <= free
-        ways = ["Make room (`hpc-llm clean`)", "use another --logs", *(["keep fewer (--set keep=1)"] if helps else [])]
+        ways = [
+            f"Make room{' (`hpc-llm clean`)' if logs.is_dir() else ''}",
+            "use another --logs",
+            *(["keep fewer (--set keep=1)"] if helps else []),
+        ]
         raise PlanError(
             f"--save-every: a run keeps up to {readable(largest.most)} ({readable(largest.checkpoint)} a checkpoint), and "
             f"{logs} has {readable(free)} left. {', '.join(ways[:-1])}, or {ways[-1]}."

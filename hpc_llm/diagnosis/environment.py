@@ -10,6 +10,8 @@ from hpc_llm.records.files import read_text
 from hpc_llm.records.run import RunPaths
 from hpc_llm.site.cluster import Cluster
 
+FIRST = "first, "
+"""Begins a line of advice that by itself mends nothing: the next one does."""
 _LAUNCHED = re.compile(r"^hpc-llm: [^\s,]+, (/[^\n,]{1,400}), modules ", re.MULTILINE)
 _BEGINNING = 1 << 16
 """Bytes of the output before which a script has said which Python it uses."""
@@ -58,5 +60,5 @@ def of_the_job(remedy: str, facts: Mapping[str, str]) -> str:
     words = f"{shlex.quote(python) if python else 'python'} -m pip install{facts.get('pip_options', '')}"
     lines = remedy.splitlines()
     if first:
-        lines.insert(next(n for n, line in enumerate(lines) if _PIP.search(line)), f"first, on a login node: {first}")
+        lines.insert(next(n for n, line in enumerate(lines) if _PIP.search(line)), f"{FIRST}on a login node: {first}")
     return _PIP.sub(lambda _: words, "\n".join(lines))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hpc_llm.diagnosis.environment import FIRST
 from hpc_llm.parsing import UNKNOWN_FORMAT
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import ReportedRun
@@ -30,7 +31,7 @@ class Ending:
     cause: str | None
     """What the diagnosis calls it; None where nothing was recognised."""
     remedy: str | None
-    """The first thing to do."""
+    """The first thing to do, and what it takes."""
     is_expected: bool = False
     """Whether its study expects just that."""
 
@@ -84,5 +85,7 @@ def cause_title(run: ReportedRun) -> str | None:
 
 
 def _first_remedy(run: ReportedRun) -> str | None:
-    lines = str(run.diagnosis.get("remedy") or "").splitlines()
-    return lines[0].strip() if lines and cause_title(run) else None
+    """The first thing to do, behind what comes before it."""
+    lines = [line.strip() for line in str(run.diagnosis.get("remedy") or "").splitlines()]
+    until = next((n for n, line in enumerate(lines, 1) if not line.startswith(FIRST)), len(lines))
+    return "; then ".join(lines[:until]) if lines and cause_title(run) else None

@@ -23,6 +23,7 @@ class LocalState:
 
     state: str = "UNKNOWN"
     reason: str | None = None
+    remedy: str | None = None
     is_gone: bool = False
 
 
@@ -38,7 +39,7 @@ def local_state(records: Records, here: Living) -> LocalState:
     if running:
         return _of_processes(running, script, has_queue)
     if script is not None:
-        return _of_script(script, has_queue, _place(records, script))
+        return _of_script(script, has_queue, _place(records, script), records.run)
     if records.is_cancelled:
         return LocalState(is_gone=True, reason="before it started")
     queues = [one for one in (queue, identity and identity.process) if one]
@@ -84,14 +85,29 @@ def _is_of_another_user(run: RunPaths) -> bool:
         return False
 
 
-def _of_script(script: Mapping[str, Any], has_queue: bool, place: str | None) -> LocalState:
+def _of_script(script: Mapping[str, Any], has_queue: bool, place: str | None, run: RunPaths) -> LocalState:
     if place is not None:
         return LocalState(state="RUNNING", reason=_as_last_seen([place]))
     if is_alive(script):
         return LocalState(state="RUNNING")
+    if has_queue and _is_full(run):
+        return LocalState(
+            state="ENDING",
+            reason=f"its script has ended, and the file system of {run.root} is full: its queue cannot write how",
+            remedy="make room on it, and how the run ended is written down then: `hpc-llm clean` shows what runs keep",
+        )
     if has_queue:
         return LocalState(state="ENDING", reason="its script has ended, and its queue has not written how")
     return LocalState(is_gone=True, reason=f"process {script['pid']} is gone and left no record")
+
+
+def _is_full(run: RunPaths) -> bool:
+    """Whether its file system has not a block left, or no file can be made on it."""
+    try:
+        found = os.statvfs(run.root)
+    except OSError:
+        return False
+    return found.f_bavail == 0 or (found.f_files > 0 and found.f_favail == 0)
 
 
 def _as_last_seen(places: Sequence[str]) -> str:

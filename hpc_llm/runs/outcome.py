@@ -117,7 +117,7 @@ def _goes_on_without_a_job(known: Known) -> Judgement | None:
         return _going("SUBMITTING")
     if not identity.has_job:
         local = known.local
-        return None if local is None or local.is_gone else _going(local.state, local.reason)
+        return None if local is None or local.is_gone else _going(local.state, local.reason, local.remedy)
     if known.elsewhere is not None:
         reason = f"it is a job of the {known.title} cluster {known.elsewhere}: look from there"
     elif known.doubt is not None:

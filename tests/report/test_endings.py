@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import planned
 from synthetic import Made, write_run
 
 from hpc_llm.cli import run as command
@@ -93,6 +94,24 @@ def test_the_list_names_cause_reason_and_the_first_thing_to_do(logs: Path, tmp_p
     ended = page.split('id="ended"')[1].split("</section>")[0]
     assert ended.count("<li") == 2 and TITLES["device_oom"] in ended and "run-short" not in ended
     assert "too short" in page.split('id="invalid"')[1].split("</section>")[0]
+
+
+def test_what_comes_first_is_listed_with_what_mends(tmp_path: Path) -> None:
+    """A way into an environment by itself mends nothing."""
+    run = RunPaths(write_run(tmp_path / "logs", Made(run_id="run-bare", cluster="taiwania2", method="z3")))
+    run.result.unlink()
+    run.steps.unlink()
+    record = json.loads(run.experiment.read_text())
+    write_json(run.experiment, {**record, "plan": planned("taiwania2", "z3").plan.to_dict()})
+    write_json(run.exit, {
+        "schema": 1, "run_id": "run-bare", "exit_code": 75, "signal": None, "stage": "prelude", "job_id": None, "started_at": 1777629600.0,
+        "reason": "the Python environment lacks torch, transformers: /e/bin/python", "ended_at": 1777629660.0, "time_limit_s": 60,
+    })  # fmt: skip
+    run.stderr.write_text("hpc-llm: the Python environment lacks torch, transformers: /e/bin/python (on gn1)\n")
+    write_json(run.submission, {"schema": 1, "run_id": "run-bare", "scheduler": "local", "job_id": None})
+    assert command(["report", str(tmp_path / "logs"), "-o", str(tmp_path / "out")]) == 0
+    told = (tmp_path / "out" / "results.md").read_text()
+    assert re.search(r"To do: first, on a login node: module load .*; then install it .*pip install torch", told), told
 
 
 def test_the_table_for_programs_has_the_ids_of_the_causes(logs: Path, tmp_path: Path) -> None:

@@ -344,6 +344,10 @@ def test_a_run_whose_script_had_no_room_for_its_last_word_says_so(disk: SmallDis
     disk.fill()
     go_file.touch()
     until("its script has ended", lambda: not living().of_run(uuid_of(run), "r"))
+    ending = one(run)
+    assert ending.state == "ENDING" and f"the file system of {run.root} is full" in (ending.reason or "")
+    [told] = diagnose(run.root)
+    assert "is full" in told.summary and "make room on it" in told.remedy and "--watch" not in told.remedy
     disk.make_room()
     ended = wait([run])[0]
     assert (ended.exit_code, ended.outcome) == (3, Outcome.FAILED)
