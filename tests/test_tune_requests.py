@@ -110,6 +110,8 @@ def test_the_example_is_planned() -> None:
 def test_what_a_search_may_cost_is_a_line() -> None:
     plan = planned("local", "ddp", task="tune", model="tiny", gpus_per_node=0, set=["most_tries=7"]).plan
     assert "at most 7 short trainings" in bounds(plan) and "05:50:00" in bounds(plan) and "\n" not in bounds(plan)
+    kept = planned("local", "ddp", task="tune", model="tiny", gpus_per_node=0, set=["kept_global_batch=8"]).plan
+    assert "at most 16 short trainings, of the 4 sizes up to 8 that keep the global batch" in bounds(kept)
     limited = planned("local", "ddp", task="tune", model="tiny", gpus_per_node=0, time="01:00:00").plan
     assert "the job's time of 01:00:00 ends it" in bounds(limited) and "00:10:00" in bounds(limited)
 

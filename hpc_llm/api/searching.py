@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from hpc_llm.planning.experiment import Plan, PlanWithOrigins
     from hpc_llm.site.cluster import Cluster
 
+_OF_A_SIZE = 4
+"""Tries of one size at most: short and to confirm it, each twice where it fails."""
+
 
 def searches(plan: Plan) -> bool:
     """Whether the run is a search, of which the plan says only where it begins."""
@@ -21,19 +24,20 @@ def searches(plan: Plan) -> bool:
 
 def bounds(plan: Plan) -> str:
     """How many trainings a search starts at most, and how long it may take, in a line."""
+    from hpc_llm.planning.micro_batches import micro_batches_of
     from hpc_llm.site.slurm_time import format_time
 
-    asked = plan.tuning
+    asked, sizes = plan.tuning, micro_batches_of(plan)
     longest = asked.try_time_s * max(asked.confirm_steps, asked.steps) // asked.steps
     whole = plan.job.time_s
-    ended = (
-        f"the job's time of {format_time(whole)} ends it"
-        if whole
-        else f"at most {format_time(asked.most_tries * longest)}"
-    )
+    tries = min(asked.most_tries, _OF_A_SIZE * sizes.number * max(1, len(asked.lengths)))
+    ended = f"the job's time of {format_time(whole)} ends it" if whole else f"at most {format_time(tries * longest)}"
     memory = "the GPU's memory" if plan.parallel.gpus_per_node else "the memory of this machine"
+    kept = (
+        "" if sizes.share is None else f"of the {sizes.number} sizes up to {sizes.largest} that keep the global batch, "
+    )
     return (
-        f"a search of at most {asked.most_tries} short trainings, up to the size that {memory} does not hold: {ended}; one that hangs is "
+        f"a search of at most {tries} short trainings, {kept}up to the size that {memory} does not hold: {ended}; one that hangs is "
         f"ended after {format_time(asked.try_time_s)}, a longer one that confirms after {format_time(longest)} "
         "(--set most_tries=N, try_time_s=SECONDS, --time)"
     )

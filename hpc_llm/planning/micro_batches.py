@@ -48,6 +48,11 @@ class MicroBatches:
     def largest(self) -> int:
         return LARGEST if self.share is None else min(self.share, LARGEST)
 
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return sum(map(self._is_one, range(1, self.largest + 1)))
+
     def _is_one(self, size: int) -> bool:
         return self.share is None or self.share % size == 0
 

@@ -13,7 +13,7 @@ from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, iso
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.progress import read_progress
-from hpc_llm.runs.searching import search_progress
+from hpc_llm.runs.searching import search_found, search_progress
 from hpc_llm.schedulers.job_record import JobRecord
 from hpc_llm.schedulers.runs import in_words_of_copy, original_of
 
@@ -121,6 +121,8 @@ def _as_found(found: Look) -> RunStatus:
     reason = [judgement.reason, progress.contradiction if progress else None]
     if not judgement.is_over and progress is None:
         reason.append(search_progress(records.run))
+    elif judgement.outcome is Outcome.COMPLETED:
+        reason.append(search_found(figures))
     return RunStatus(
         run_id=records.run.run_id,
         job_id=records.identity.job_id if records.identity else None,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rendering import planned
 
+import hpc_llm
 from hpc_llm.planning.micro_batches import MicroBatches
 from hpc_llm.records.run import RunPaths
 from hpc_llm.reporting.collect import collect
@@ -321,6 +323,18 @@ def test_the_global_batch_is_kept_by_sizes_that_divide_it(elsewhere: Elsewhere) 
         8,
         3,
         24,
+    )
+
+
+def test_a_search_that_the_global_batch_ends_says_so_and_what_it_found(elsewhere: Elsewhere) -> None:
+    result = elsewhere.run("--micro-batch-size", "4", "--gradient-accumulation-steps", "2", world={"mib": 2000})
+    [found] = result["search"]
+    assert found["largest"]["micro_batch_size"] == 8 and found["does_not_fit"] is None
+    assert found["no_larger"] == "the kept global batch has no more sequences for a rank"
+    assert found["no_larger"] in (elsewhere.logs / "r" / "log.out").read_text()
+    [told] = hpc_llm.status("r", logs=elsewhere.logs)
+    assert told.reason is not None and re.search(
+        r"tokens: largest micro batch 8, fastest 8 with \d+ tokens/s", told.reason
     )
 
 

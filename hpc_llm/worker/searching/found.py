@@ -77,7 +77,16 @@ def _at(known: Known, plan: Plan) -> dict[str, Any]:
         "largest": _figures(known, known.largest, plan),
         "fastest": _figures(known, known.fastest, plan),
         "does_not_fit": None if limit is None else {"micro_batch_size": limit, "why": _why(known, limit)},
+        "no_larger": _no_larger(known) or None,
     }
+
+
+def _no_larger(known: Known) -> str:
+    """Why no larger size was tried where the largest of all fits; empty where it does not."""
+    if known.largest != known.sizes.largest:
+        return ""
+    kept = known.sizes.share == known.largest
+    return "the kept global batch has no more sequences for a rank" if kept else "no larger size is tried"
 
 
 def _figures(known: Known, size: int | None, plan: Plan) -> dict[str, Any] | None:
@@ -127,6 +136,7 @@ def _sentence(known: Known) -> str:
     confirmed = "confirmed" if known.fits(largest, confirms=True) else "not confirmed"
     verdicts = [one.verdict for one in known.tries if one.size == known.limit and one.verdict.is_conclusive]
     limit = f", {known.limit} {(verdicts or [TryOutcome.LOST])[-1].value}" if known.limit is not None else ""
+    limit = limit or (f"; {why}" if (why := _no_larger(known)) else "")
     return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({known.best_rate(fastest):.4g} tokens/s){limit}"
 
 
