@@ -31,6 +31,12 @@ _BESIDE = 6 * _POINTS
 """Points that stand beside a name in a legend: the line, and the space to the next."""
 _HINTED = 1.15
 """Letters that are drawn on few dots are wider by so much."""
+_BOLD = 1.15
+"""Letters of a panel's title are wider by so much."""
+_BESIDE_TITLE = 0.8
+"""Inches that the names of an axis take beside a panel and its title."""
+_LINE = 1.7 * _POINTS / 72
+"""Inches of a line of a title or a legend."""
 _PLOT = 2.4
 """Inches that the names beside an axis leave of a panel."""
 _BARS = ("rates", "profile", "bars")
@@ -98,7 +104,10 @@ def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> An
 
     across = min(_ACROSS, len(figure.panels))
     down = -(-len(figure.panels) // across)
-    canvas = Canvas(figsize=(max(4.5, _width(figure, across)), _height(figure) * down + 0.8), layout="constrained")
+    width = max(4.5, _width(figure, across))
+    heading, names = _wrapped(width, title), _in_legend(figure, styles)
+    lines = heading.count("\n") + -(-len(names) // _columns(width, names))
+    canvas = Canvas(figsize=(width, _height(figure) * down + 0.8 + lines * _LINE), layout="constrained")
     axes = list(canvas.subplots(down, across, squeeze=False, sharex=True, sharey=figure.kind not in _BARS).flat)
     for ax in axes[len(figure.panels) :]:
         ax.remove()
@@ -109,11 +118,11 @@ def draw(figure: Figure, title: str, styles: Mapping[str, dict[str, Any]]) -> An
         ax.set_ylabel(figure.y_title)
         ax.tick_params(labelbottom=True, labelleft=True)
         ax.grid(alpha=0.3, linewidth=0.6)
-    canvas.suptitle(_wrapped(canvas, title), fontsize=10, x=0.01, ha="left")
+    canvas.suptitle(heading, fontsize=10, x=0.01, ha="left")
     if figure.kind == "profile":
         canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
-    elif _has_legend(figure):
-        _legend(canvas, figure, styles)
+    elif names:
+        _legend(canvas, figure, styles, names)
     return canvas
 
 
@@ -125,20 +134,26 @@ def _height(figure: Figure) -> float:
     return float(max(1.6, 0.9 + 0.19 * most))
 
 
-def _legend(canvas: Any, figure: Figure, styles: Mapping[str, dict[str, Any]]) -> None:
+def _in_legend(figure: Figure, styles: Mapping[str, dict[str, Any]]) -> list[str]:
+    """The names in the legend; none where it has no or another one."""
+    methods = {r["method"] for r in figure.records}
+    return [name for name in styles if name in methods] if _has_legend(figure) else []
+
+
+def _legend(canvas: Any, figure: Figure, styles: Mapping[str, dict[str, Any]], names: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
 
-    shown = [name for name in styles if any(r["method"] == name for r in figure.records)]
     hidden = {"memory": {"linestyle": ""}, "scaling": {"linestyle": "-"}, "tries": {"linestyle": "-"}}.get(
         figure.kind, {"marker": ""}
     )
-    lines = [Line2D([], [], label=name, **{**styles[name], **hidden}) for name in shown]
-    canvas.legend(handles=lines, loc="outside lower left", ncols=_columns(canvas, shown), frameon=False, handlelength=3)
+    lines = [Line2D([], [], label=name, **{**styles[name], **hidden}) for name in names]
+    columns = _columns(canvas.get_figwidth(), names)
+    canvas.legend(handles=lines, loc="outside lower left", ncols=columns, frameon=False, handlelength=3)
 
 
-def _columns(canvas: Any, names: Sequence[str]) -> int:
+def _columns(width: float, names: Sequence[str]) -> int:
     """So many names side by side that none of them is cut at the edge."""
-    return max(1, min(6, len(names), int(canvas.get_figwidth() * 72 / (_widest(names) + _BESIDE))))
+    return max(1, min(6, len(names), int(width * 72 / (_widest(names) + _BESIDE))))
 
 
 def _widest(names: Sequence[str]) -> float:
@@ -154,19 +169,20 @@ def _width(figure: Figure, across: int) -> float:
     if figure.kind in _BARS:
         return across * max(3.6, _PLOT + _widest([r["name"] for r in figure.records]) / 72)
     in_legend = {r["method"] for r in figure.records} if _has_legend(figure) else set()
-    return max(3.6 * across, (_widest(sorted(in_legend)) + _BESIDE) / 72)
+    titles = _BOLD * _widest(list(map(shortened, figure.panels))) / 72 + _BESIDE_TITLE
+    return max(max(3.6, titles) * across, (_widest(sorted(in_legend)) + _BESIDE) / 72)
 
 
 def _has_legend(figure: Figure) -> bool:
     return figure.kind not in _BARS and len({r["method"] for r in figure.records}) <= _MOST_NAMED
 
 
-def _wrapped(canvas: Any, title: str) -> str:
+def _wrapped(width: float, title: str) -> str:
     """A title in as many lines as it takes."""
     if not title:
         return title
     letter = (_widest([title]) or 1) / len(title) * (_POINTS + 1.5) / _POINTS
-    return "\n".join(textwrap.wrap(title, max(int(canvas.get_figwidth() * 72 / letter), 10))) or title
+    return "\n".join(textwrap.wrap(title, max(int(width * 72 / letter), 10))) or title
 
 
 def _rates(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mapping[str, dict[str, Any]]) -> None:
@@ -257,9 +273,9 @@ def _tries(ax: Any, figure: Figure, records: list[dict[str, Any]], styles: Mappi
         good, bad = ([r for r in of_method if r["fits"] == fits] for fits in (True, False))
         points = {"color": style["color"], "marker": style["marker"]}
         ax.plot([r["x"] for r in good], [r["y"] for r in good], linestyle="-", linewidth=0.8, **points)
-        ax.plot(
-            [r["x"] for r in bad], [r["y"] for r in bad], linestyle="", color=style["color"], marker="x", clip_on=False
-        )
+        crosses = {"linestyle": "", "color": style["color"], "marker": "x", "clip_on": False}
+        if bad:  # what is empty and not clipped lies at the canvas's corner, and the layout makes room for it
+            ax.plot([r["x"] for r in bad], [r["y"] for r in bad], **crosses)
     ax.set_ylim(0, 1.1 * max(r["y"] for r in figure.records))
     if figure.is_log:
         from matplotlib.ticker import NullFormatter, StrMethodFormatter

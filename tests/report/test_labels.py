@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -122,6 +123,25 @@ def test_nothing_of_a_plot_is_cut_at_its_edge(kind: str, letter: str) -> None:
         box = one.get_window_extent()
         assert box.x0 >= -1 and box.x1 <= width + 1 and box.y0 >= -1 and box.y1 <= height + 1, (one, box, width)
     assert canvas.axes[0].get_position().width > 0.15, "the labels leave nothing of the plot"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("panels", "many"), [(1, 16), (2, 16), (2, 5), (3, 1), (5, 16)])
+@pytest.mark.parametrize("kind", ["loss", "memory", "tries", "scaling"])
+def test_panels_keep_their_size_beside_long_titles_and_many_names(kind: str, panels: int, many: int) -> None:
+    """Nothing of a panel lies below the legend, and none is pressed together or cut."""
+    figure = drawn(kind, [f"{'m' * 30} {k}" for k in range(many)])
+    points = [{**one, "fits": True, "ideal": 1.0} for one in figure.records]
+    titles = [f"a cluster · a model · sequence length {k}" for k in range(panels)]
+    figure = replace(figure, panels=titles, records=[{**one, "panel": title} for title in titles for one in points])
+    canvas = draw(figure, "Loss", method_styles(method_names([figure])))
+    canvas.draw_without_rendering()
+    width, _ = canvas.get_size_inches() * canvas.dpi
+    legend = canvas.legends[0].get_window_extent()
+    for ax in canvas.axes:
+        box = ax.get_window_extent()
+        assert box.width > 1.8 * canvas.dpi and box.height > 1.5 * canvas.dpi, (box, width)
+        assert ax.get_tightbbox().y0 >= legend.y1 - 1 and ax.get_tightbbox().x1 <= width + 1
 
 
 def test_a_star_is_given_among_rows_on_the_same_data_alone() -> None:
