@@ -44,6 +44,19 @@ def tokens_per_second(tokens: int, step_times_s: Sequence[float]) -> float | Non
     return tokens / average if average else None
 
 
+_UNSTEADY = 2.0
+"""So many times the median is the mean of steps of which a few are not like the others."""
+
+
+def is_unsteady(mean_s: float | None, median_s: float | None) -> bool:
+    """Whether a few steps took so long that their mean, and the rate that follows from it, is not that of most.
+
+    >>> is_unsteady(0.21, 0.011), is_unsteady(0.012, 0.011), is_unsteady(None, 0.011)
+    (True, False, False)
+    """
+    return mean_s is not None and median_s is not None and mean_s > _UNSTEADY * median_s > 0
+
+
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """The value below which `percent` of the values lie, by linear interpolation between the closest two.
 

@@ -19,7 +19,7 @@ from hpc_llm.reporting.labels import numbered, short_paths, shown_value
 from hpc_llm.reporting.metric import METRICS, OF_EQUAL_STEPS, Metric
 from hpc_llm.reporting.statistics import estimate
 from hpc_llm.reporting.table import Cells, Table, number_of
-from hpc_llm.reporting.together import beside_others
+from hpc_llm.reporting.together import beside_others, unsteady
 from hpc_llm.text.shown import one_line
 
 SHAPE = (
@@ -70,6 +70,7 @@ def run_table(runs: Sequence[ReportedRun]) -> Table:
     table = as_numbers(Table(COLUMNS, [run.row.to_dict() for run in runs]))
     table.add("outcome", map(_outcome, runs))
     table.add("beside", beside_others(runs))
+    table.add("unsteady", unsteady(runs))
     table.add("search", (_SEARCHED if run.of_search is not None else None for run in runs))
     table.add("configuration", _configurations(table, runs))
     table.add("data", (repr(run.plan.get("data") or None) if run.plan else None for run in runs))
@@ -186,7 +187,7 @@ def _combined(group: Table) -> Cells:
     first = group.first
     row: Cells = {name: first[name] for name in _KEPT}
     row["data"] = first["data"]
-    row["beside"] = any(group.column("beside"))
+    row["is_marred"] = any((*group.column("beside"), *group.column("unsteady")))
     row["name"] = first["source"] if first["run_id"] is None else first["run_id"]
     row["run_ids"] = " ".join(run["run_id"] or run["source"] or "" for run in group)
     row |= {"runs": len(group), "members": tuple(group.rows)}
@@ -216,11 +217,11 @@ def _figures(values: list[float], metric: Metric) -> dict[str, Any]:
 def best(section: Table) -> dict[str, set[int]]:
     """Metric name -> numbers of the rows that are the best of `section`; empty where there is nothing to compare.
 
-    Only completed rows count whose runs had their machine for themselves, among those that were fed the same data; what is equal in
+    Only completed rows count whose runs had their machine for themselves and steady steps, among those that were fed the same data; what is equal in
     the digits shown is equally good, and of repeats none is best whose interval reaches into that of the next. Losses count only
     where all of them ran equally many steps.
     """
-    done = section.where(lambda row: row["outcome"] == Outcome.COMPLETED.value and not row["beside"])
+    done = section.where(lambda row: row["outcome"] == Outcome.COMPLETED.value and not row["is_marred"])
     marks: dict[str, set[int]] = {}
     for data in dict.fromkeys(done.column("data")):
         rows = done.only(number for number, row in done.items() if row["data"] == data)

@@ -22,7 +22,7 @@ from hpc_llm.reporting.scaling import scaling
 from hpc_llm.reporting.sections import Section, sections
 from hpc_llm.reporting.statistics import CONFIDENCE_PERCENT
 from hpc_llm.reporting.table import Cells, Table
-from hpc_llm.reporting.together import note_of
+from hpc_llm.reporting.together import note_of, note_of_unsteady
 
 _NAMED = 3
 """So many inputs are named in a line."""
@@ -100,7 +100,7 @@ def make_report(
         scaling=scaling(compared),
         references=references(runs, table, compared),
         baseline=against,
-        notes=[*note_of(runs, table.column("beside")), *reading_notes()],
+        notes=[*note_of(runs, table.column("beside")), *note_of_unsteady(runs), *reading_notes()],
     )
 
 
@@ -189,10 +189,10 @@ def regressions(report: Report) -> list[str]:
 
 
 def best_rate(section: Section) -> Cells | None:
-    """The completed row of most tokens/s; none of runs that shared their machine."""
+    """The completed row of most tokens/s; none of runs that shared their machine, or whose steps are unsteady."""
     done = [
         row
         for row in section.rows
-        if row["outcome"] == Outcome.COMPLETED.value and not row["beside"] and row[TOKENS.name] is not None
+        if row["outcome"] == Outcome.COMPLETED.value and not row["is_marred"] and row[TOKENS.name] is not None
     ]
     return max(done, key=lambda row: row[TOKENS.name], default=None)

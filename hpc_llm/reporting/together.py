@@ -1,4 +1,4 @@
-"""Runs that shared a machine without a scheduler between them: each took time from the others, so none of them is the best."""
+"""Runs whose rate is not that of their method: beside others on one machine, or of steps of which a few took far longer. None is the best."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from hpc_llm.errors import counted
+from hpc_llm.parsing.rows import TRAIN
+from hpc_llm.records.metrics import is_unsteady
 from hpc_llm.reporting.collect import ReportedRun
 
 _NAMED = 3
@@ -37,6 +39,23 @@ def note_of(runs: Sequence[ReportedRun], beside: Sequence[bool]) -> list[str]:
     return [
         f"{counted(len(names), 'run')} of this report ran at the same time as others of it on one machine without a scheduler, which makes "
         f"each of them slower: no row that holds one is the best. {', '.join(names[:_NAMED])}{more}."
+    ]
+
+
+def unsteady(runs: Sequence[ReportedRun]) -> list[bool]:
+    """Of each run that trains, whether a few of its steps decide its rate."""
+    return [run.row.kind == TRAIN and is_unsteady(run.row.step_time_s_mean, run.row.step_time_s_p50) for run in runs]
+
+
+def note_of_unsteady(runs: Sequence[ReportedRun]) -> list[str]:
+    """Which they are, in a sentence."""
+    names = [str(run.row.run_id or run.row.source) for run, is_one in zip(runs, unsteady(runs), strict=True) if is_one]
+    if not names:
+        return []
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return [
+        f"Of {counted(len(names), 'run')} the mean step takes more than twice the median (Step p50): a few steps, slowed by something else, "
+        f"decide its tokens/s, and no row that holds one is the best. {', '.join(names[:_NAMED])}{more}."
     ]
 
 

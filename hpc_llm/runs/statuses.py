@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hpc_llm.planning.study import StudyRun
+from hpc_llm.records.metrics import is_unsteady
 from hpc_llm.records.possible import bounded
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs.fields import Fields, iso
@@ -122,7 +123,7 @@ def _as_found(found: Look) -> RunStatus:
     if not judgement.is_over and progress is None:
         reason.append(search_progress(records.run))
     elif judgement.outcome is Outcome.COMPLETED:
-        reason.append(search_found(figures))
+        reason.append(search_found(figures) or _unsteady(result))
     return RunStatus(
         run_id=records.run.run_id,
         job_id=records.identity.job_id if records.identity else None,
@@ -139,6 +140,14 @@ def _as_found(found: Look) -> RunStatus:
         steps=plan.whole("steps", least=0),
         **_place(StudyRun.of_record(records.experiment.get("study"))),
     )
+
+
+def _unsteady(result: Fields) -> str | None:
+    """That a few steps decide the rate of a training."""
+    mean_s, median_s = (result.rate(f"step_time_s_{name}") for name in ("mean", "p50"))
+    if mean_s is None or median_s is None or not is_unsteady(mean_s, median_s):
+        return None
+    return f"a few of its steps took far longer than the others (mean {mean_s:.3g} s, median {median_s:.3g} s) and decide its tokens/s"
 
 
 def _place(study: StudyRun | None) -> dict[str, Any]:
