@@ -53,7 +53,7 @@ def test_a_path_of_elsewhere_is_led_to_the_plan(path: str, said: str) -> None:
 
 
 def test_true_and_false_are_written_small() -> None:
-    with pytest.raises(RequestError, match=r"write true or false, in small letters\. It is false now"):
+    with pytest.raises(RequestError, match=r"write true or false, in small letters\. The default is false"):
         planned("local", "z3", set=("keeps_parameters=True",))
 
 

@@ -115,6 +115,8 @@ def gib(size: int | None) -> str:
         else f"{size / _GIB:.0f} GiB"
         if size >= 10 * _GIB
         else f"{size / _GIB:.1f} GiB"
+        if size >= _GIB
+        else f"{size / 2**20:.0f} MiB"
     )
 
 
@@ -131,7 +133,7 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
         and need.high <= node * 1e9
         and cluster.request.memory != "omit"
     ):
-        return f". A node has {node:g} GB: ask for them with --sbatch mem={-(-need.high // _GIB)}G"
+        return f". A node has {node:g} GB: ask for enough with --sbatch mem={-(-need.high // _GIB)}G"
     step = first_that_fits(plan, cluster) or on_more_gpus(plan, cluster)
     return "" if step is None else f". The first step that fits: {step.flags} ({step.why})"
 

@@ -52,7 +52,8 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
     if estimate.checkpoint is not None:
         yield f"a checkpoint takes {gib(estimate.checkpoint)}, the run keeps up to {gib(estimate.disk)}"
     if estimate.largest_micro_batch is not None:
-        yield f"largest micro batch that fits: {estimate.largest_micro_batch or 'none'}"
+        more = " or more" if estimate.is_unlimited else ""
+        yield f"largest micro batch that fits: {estimate.largest_micro_batch or 'none'}{more}"
     if estimate.fewest_gpus is not None:
         yield f"fewest GPUs for this batch: {estimate.fewest_gpus}"
     if estimate.time:

@@ -80,6 +80,8 @@ def explain_look(found: Look) -> Diagnosis:
     """Explain what the judge said of one run, and how it goes on where it has kept a checkpoint."""
     made = _with_way_on(found)
     named = re.sub(r"(?<=--resume )RUN\b", lambda _: found.run.run_id, made.remedy)  # the cause's own words know no run
+    if isinstance(tries := found.records.plan.get("most_tries"), int):
+        named = named.replace("most_tries=N", f"most_tries={2 * tries}")
     remedy = askable(named, found.records.identity, [one.text for one in made.evidence])
     return replace(made, remedy=for_runs_in(found.run.root.parent, remedy))
 

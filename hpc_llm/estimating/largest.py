@@ -11,9 +11,9 @@ from hpc_llm.estimating.sizes import Sizes
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.limits import memory_flag, memory_share, widest
 from hpc_llm.planning.limits import sizes as sizes_asked
+from hpc_llm.planning.micro_batches import LARGEST
 from hpc_llm.site.cluster import Cluster, Node
 
-_LARGEST = 2**16
 _MOST_NODES = 64
 
 
@@ -63,10 +63,10 @@ def _fits(plan: Plan, cluster: Cluster, sizes: Sizes) -> bool:
 
 
 def _last(holds: Callable[[int], bool], low: int) -> int:
-    """The largest number for which it holds, as it does for all from `low` on."""
+    """The largest number up to LARGEST, or `low`, for which it holds, as it does for all from `low` on."""
     high = low + 1
-    while high <= _LARGEST and holds(high):
-        low, high = high, 2 * high
+    while high <= LARGEST and holds(high):
+        low, high = high, min(2 * high, LARGEST + 1)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)

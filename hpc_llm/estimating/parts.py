@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from hpc_llm.planning.micro_batches import LARGEST
+
 if TYPE_CHECKING:
     from hpc_llm.estimating.step_time import StepTime
 
@@ -142,6 +144,11 @@ class Estimate:
     stands_in: str | None = None
     """That this machine is what was judged by, as the profile leaves it to the machine that it runs on."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether its largest micro batch is the largest that was looked at: more may fit."""
+        return self.largest_micro_batch is not None and self.largest_micro_batch >= LARGEST
 
     @property
     def all_notes(self) -> tuple[str, ...]:

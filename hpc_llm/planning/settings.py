@@ -381,5 +381,5 @@ def _same_type(said: str, old: Any, new: Any) -> Any:
     if old is None or (isinstance(new, type(old)) and isinstance(new, bool) == isinstance(old, bool)):
         return new
     if isinstance(old, bool):
-        raise RequestError(f"{said}={new}: write true or false, in small letters. It is {str(old).lower()} now.")
-    raise RequestError(f"{said}: {new!r} is not {_NOUNS[type(old)]}. It is {old!r} now.")
+        raise RequestError(f"{said}={new}: write true or false, in small letters. The default is {str(old).lower()}.")
+    raise RequestError(f"{said}: {new!r} is not {_NOUNS[type(old)]}. The default is {old!r}.")

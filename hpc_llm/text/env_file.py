@@ -79,7 +79,9 @@ def parse(text: str) -> dict[str, str]:
     while rest:
         start = _START.match(rest)
         if start is None:
-            raise EnvFileError(f"line {number} is no NAME=VALUE; a value of several words needs quotes around it")
+            raise EnvFileError(
+                f"line {number} is no NAME=VALUE, whose name is of letters, digits and _ and begins with no digit; a value of several words needs quotes around it"
+            )
         read = start.end()
         if start["name"] is not None:
             if is_reserved(start["name"]):

@@ -224,6 +224,15 @@ def test_invalid_runs(tmp_path: Path, reason: str, cause: str) -> None:
     assert "Nothing failed" not in found.meaning
 
 
+def test_more_tries_are_advised_as_a_number(tmp_path: Path) -> None:
+    run = new_run(tmp_path, code=0)
+    record = json.loads(run.experiment.read_text())
+    write_json(run.experiment, {**record, "plan": {**record["plan"], "most_tries": 4}})
+    reason = "the search ended after 4 of its tries: --set most_tries=N allows more"
+    write_json(run.result, {"schema": 1, "outcome": "INVALID", "invalid_reason": reason, "outcome_reason": reason})
+    assert "--set most_tries=8`" in diagnose_run(run).remedy.replace(" --logs " + str(tmp_path), "")
+
+
 def test_a_completed_run_has_nothing_to_complain_of(tmp_path: Path) -> None:
     run = new_run(tmp_path, code=0)
     write_json(run.result, {"schema": 1, "outcome": "COMPLETED"})

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from rendering import batch, planned
 
-from hpc_llm.api.fit import as_asked, check_fit, memory_there, with_memory
+from hpc_llm.api.fit import as_asked, check_fit, gib, memory_there, with_memory
 from hpc_llm.diagnosis.suffices import first_that_fits
 from hpc_llm.errors import Notice, PlanError
 from hpc_llm.estimating.parts import Fit, Need
@@ -81,7 +81,7 @@ def test_what_a_node_cannot_hold_is_refused_with_the_first_step_that_fits(
 
 
 def test_a_share_of_the_node_that_is_too_small_is_told_with_what_to_ask_for() -> None:
-    with pytest.raises(PlanError, match=r"A node has 250 GB: ask for them with --sbatch mem=1[34][0-9]G"):
+    with pytest.raises(PlanError, match=r"A node has 250 GB: ask for enough with --sbatch mem=1[34][0-9]G"):
         check_fit([batch("delta", "z2o-hpc2", model="llama2-7b", gpus_per_node=2)])
     check_fit([batch("delta", "z2o-hpc2", model="llama2-7b", gpus_per_node=2, sbatch=("mem=200G",))])
 
@@ -264,3 +264,8 @@ def test_more_gpus_than_a_job_there_may_have_are_no_step(
     assert f"The first step that fits: {step}" in told if step else "first step" not in told, told
     if step:
         check_fit([batch(cluster, "z3+r" if "z3+r" in step else "z3", model="llama2-70b", **asked)])
+
+
+def test_less_than_a_gib_is_told_in_mib() -> None:
+    """Two sizes of which one is too small for the other do not read alike."""
+    assert (gib(300 << 20), gib(320 << 20), gib(3 << 29)) == ("300 MiB", "320 MiB", "1.5 GiB")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from rendering import cluster_of, planned
 import hpc_llm
 from hpc_llm.api import estimating
 from hpc_llm.cli import run
+from hpc_llm.cli.estimate_text import one_screen
 from hpc_llm.estimating.calibrate import Measured, usable
+from hpc_llm.estimating.largest import _last
 from hpc_llm.estimating.step_time import step_time, unknown_because
 from hpc_llm.records import metrics
 from hpc_llm.site.hardware import Hardware
@@ -41,6 +44,14 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return " ".join(capsys.readouterr().out.split())
 
     return call
+
+
+@pytest.mark.parametrize(("limit", "own", "found"), [(10**9, 0, 65536), (10**9, 131072, 131072), (41000, 40000, 41000)])
+def test_where_looking_ends_is_no_limit(limit: int, own: int, found: int) -> None:
+    assert _last(lambda size: size <= limit, own) == found
+    [one] = hpc_llm.estimate(cluster="delta", method="z3", model="tiny")
+    told = [line for line in one_screen(replace(one, largest_micro_batch=found)) if "largest micro batch" in line]
+    assert told == [f"largest micro batch that fits: {found}{' or more' if limit > found else ''}"]
 
 
 def profile(folder: Path, name: str, gpu: str, more: str = "") -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_llm.schedulers.environment import JOB_VARIABLES
-from hpc_llm.schedulers.scheduler import Scheduler
+from hpc_llm.schedulers.scheduler import Objection, Scheduler
 from hpc_llm.site.schedulers import Several
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ class Local(Scheduler):
         program = next(iter(command_of(plan.training.profile, gpus=plan.parallel.gpus_per_node)), None)
         has_module = plan.training.profile in cluster.prelude.profilers
         if program is not None and not has_module and shutil.which(program) is None:
-            yield f"profile is {plan.training.profile}, and its program {program} is not on PATH here"
+            yield Objection(
+                f"profile is {plan.training.profile}, and its program {program} is not on PATH here",
+                "Install it, or take --profile torch; --force submits all the same.",
+            )
 
     def submit(self, submission: Submission, runs: Sequence[RunPaths], script: str) -> None:
         from hpc_llm.schedulers.local.queue import QueuedScript
