@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -11,12 +10,9 @@ from typing import Any
 import pytest
 from synthetic import Made, write_run
 
-import hpc_llm
 from hpc_llm.errors import PassedOverWarning
 from hpc_llm.parsing import Row, write_rows
 from hpc_llm.records.files import write_json
-from hpc_llm.records.metrics import percentile
-from hpc_llm.records.run import RunPaths
 from hpc_llm.reporting.baseline import changes, key_of, read_baseline
 from hpc_llm.reporting.collect import RanHere, ReportedRun, collect
 from hpc_llm.reporting.comparison import best, compare, run_table
@@ -296,33 +292,6 @@ def test_runs_that_shared_their_machine_are_never_the_best() -> None:
     )
     turns = [of("a", 1.0, 0, search="s"), of("b", 1.0, 5, search="s")]
     assert beside_others(turns) == [False, False] and "at the same time" not in make_report(turns).notes[0]
-
-
-def test_runs_of_which_a_few_steps_decide_the_rate_are_told_and_never_the_best(tmp_path: Path) -> None:
-    for name in ("steady", "unsteady", "other"):
-        run_of = RunPaths(write_run(tmp_path, Made(run_id=name, cluster="local", method=name)))
-        if name != "unsteady":
-            continue
-        steps = [json.loads(line) for line in run_of.steps.read_text().splitlines()]
-        result = json.loads(run_of.result.read_text())
-        for step in steps[-3:]:
-            step["step_time_s"] *= 60
-            step["tokens_per_second"] /= 60
-        run_of.steps.write_text("".join(f"{json.dumps(step)}\n" for step in steps))
-        times = [step["step_time_s"] for step in steps if not step["warmup"]]
-        by = result["step_time_s_mean"] / (sum(times) / len(times))
-        result["tokens_per_second"] *= by
-        result["tokens_per_second_per_gpu"] *= by
-        result |= {f"step_time_s_p{percent}": percentile(times, percent) for percent in (50, 90)}
-        result |= {"step_time_s_mean": sum(times) / len(times), "mfu": None}
-        result["elapsed_s"] += 2 * sum(times)
-        write_json(run_of.result, result)
-    report = make_report(collect([tmp_path]))
-    assert "Of 1 run the mean step takes more than twice the median" in report.notes[0]
-    [marked] = {frozenset(rows) for rows in best(report.compared).values()}
-    assert all(report.compared[row]["method"] != "unsteady" for row in marked)
-    told = {one.run_id: one.reason for one in hpc_llm.status(logs=tmp_path)}
-    assert told["steady"] is None and "a few of its steps took far longer than the others" in (told["unsteady"] or "")
 
 
 def test_figures_that_look_equal_are_equally_good() -> None:
