@@ -29,7 +29,6 @@ GPU_MISSING = Cause(
         ),
         sign("RuntimeError: Found no NVIDIA driver on your system"),
         # torch warns of both, and goes on without GPUs, where it only looks for them.
-        sign("RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu"),
         sign(
             "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment",
             remedy=(
@@ -95,12 +94,6 @@ _OLD_DRIVER = (
     "the driver knows (`srun nvidia-smi` there says the newest), or ask for nodes with a newer driver\n"
     "within one major release of CUDA the module cuda-compat brings a newer libcuda for data-centre GPUs, where the site has it"
 )
-_OTHER_LIBCUDA = (
-    "the libcuda that is found is of another version than the node's driver: take the module or folder cuda-compat out of LD_LIBRARY_PATH, and in a container that "
-    "of the image (`ldconfig -p | grep libcuda.so` and `nvidia-smi` in the job show both)\n"
-    "cuda-compat works on data-centre GPUs alone, and with drivers that are older than it\n"
-    "where nothing of the job brings one, the node's driver was renewed and not loaded anew: leave that node out, and tell the site"
-)
 _OTHER_CUDNN = (
     "another cuDNN is found before the one that torch brings: do not load the modules cudnn and cuda, or take their folders out of LD_LIBRARY_PATH, in the job\n"
     "where it is a package, install the nvidia-cudnn-… that torch asks for (`python -m pip show torch` lists it)"
@@ -134,11 +127,6 @@ DRIVER_MISMATCH = Cause(
             ("version is insufficient", "InsufficientDriver"),
             r"CUDA driver version is insufficient|cudaErrorInsufficientDriver",
             remedy=_OLD_DRIVER,
-        ),
-        sign(
-            ("unsupported display driver / cuda driver combination", "rrorSystemDriverMismatch"),
-            r"\bsystem has unsupported display driver / cuda driver combination|\bcudaErrorSystemDriverMismatch\b",
-            remedy=_OTHER_LIBCUDA,
         ),
         sign("cuDNN version incompatibility", remedy=_OTHER_CUDNN),
         sign(
