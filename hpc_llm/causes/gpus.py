@@ -24,11 +24,12 @@ GPU_MISSING = Cause(
             r"(?:CUDA|HIP|cuda runtime|hip runtime) error(?: \(\d+\) )?: invalid device ordinal|Error: invalid device ordinal",
         ),
         sign(
-            ("GPUs are available", "capable device is detected", "rrorNoDevice", "driver initialization failed"),
-            r"CUDA driver initialization failed, you might not have a CUDA gpu|No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device is detected|(?:cuda|hip)ErrorNoDevice",
+            ("GPUs are available", "capable device is detected", "rrorNoDevice"),
+            r"No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device is detected|(?:cuda|hip)ErrorNoDevice",
         ),
         sign("RuntimeError: Found no NVIDIA driver on your system"),
         # torch warns of both, and goes on without GPUs, where it only looks for them.
+        sign("RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu"),
         sign(
             "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment",
             remedy=(

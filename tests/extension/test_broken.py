@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from installed import OUTSIDE, POINTS, hpc_llm, install
 
-from hpc_llm.causes import catalogue, search
+from hpc_llm.causes import catalogue
 from hpc_llm.causes.cause import sign
+from hpc_llm.causes.found import signs_in
 from hpc_llm.errors import Notice, RequestError
 from hpc_llm.outside import Group, wrong_field
 from hpc_llm.parsing import parallel, registry
@@ -161,10 +162,10 @@ def test_engines_log_formats_and_causes_can_be_registered_by_hand_once() -> None
     toy = replace(nanogpt.FORMAT, name="mine", hints=(b"toyline ",), confirm=None)
     registry.register(toy)
     assert registry.formats_in(b"toyline 1") == (toy,) and registry.line_format("mine") is toy
-    assert not search.signs_in(b"toylicd: no seat\n")
+    assert not signs_in(b"toylicd: no seat\n")
     cause = replace(catalogue.BY_ID["walltime"], id="mine", signs=(sign("toylicd: no seat"),))
     catalogue.register(cause)
-    assert [found.cause for found in search.signs_in(b"toylicd: no seat\n")] == [cause]
+    assert [found.cause for found in signs_in(b"toylicd: no seat\n")] == [cause]
     for again in (
         lambda: engines.register(facts),
         lambda: engines.register(replace(facts, name="plain")),
