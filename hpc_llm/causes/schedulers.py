@@ -65,12 +65,25 @@ _SPEAKS = re.compile(
     rb"slurm(?:step)?d(?:-[\w.-]{1,80})?: |\b(?:srun|salloc|sbatch): (?!command not found)|\*\*\* (?:JOB|STEP) |=>> PBS: "
 )
 """Where on a line a scheduler begins to speak."""
-_LABELS = re.compile(
-    rb"(?: {0,8}(?:\[(?:rank|default|Rank )?\d{1,5}\]:?|\[\d+,(?:mpirank:)?\d+[^\]\n]{0,40}\]|<std(?:out|err)>:?|\[?[\d:T.,/+Z-]{2,40}\]?"
-    rb"|\d{1,5}:|[\w.-]{0,60}\d[\w.-]{0,20}:|\|\|?|[0-9a-f]{6,40}|\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\)|slurm(?:step)?d[^ \n]{0,80}|error:"
-    rb"|[\w.-]{1,60}(?:\.(?:py|sh)|#\d{1,6}):(?= )) {0,2}){0,6}"
+_LABELS = tuple(
+    re.compile(rb" {0,8}(?:" + label + rb") {0,2}")
+    for label in (
+        rb"\[(?:rank|default|Rank )?\d{1,5}\]:?",
+        rb"\[\d+,(?:mpirank:)?\d+[^\]\n]{0,40}\]",
+        rb"<std(?:out|err)>:?",
+        rb"\[?[\d:T.,/+Z-]{2,40}\]?",
+        rb"\d{1,5}:",
+        rb"[\w.-]{0,60}\d[\w.-]{0,20}:",
+        rb"\|\|?",
+        rb"[0-9a-f]{6,40}",
+        rb"\([^()\n]{3,60}pid=\d+[^()\n]{0,60}\)",
+        rb"slurm(?:step)?d[^ \n]{0,80}",
+        rb"error:",
+        rb"[\w.-]{1,60}(?:\.(?:py|sh)|#\d{1,6}):(?= )",
+    )
 )
 """What stands before it where a launcher, a program that starts others or a collector of logs names the process or the time."""
+_MOST_LABELS = 6
 _BAR = re.compile(rb"\d%\||it/s|s/it|\[\d+:\d\d<")
 _LOOKED_BACK = 1 << 13
 _FENCE = re.compile(rb"^ {0,3}```", re.MULTILINE)
@@ -91,9 +104,17 @@ def is_quoted(text: bytes, begin: int, end: int) -> bool:
     if speaks is None:
         return False
     before = text[line : speaks.start()]
-    if before and not _LABELS.fullmatch(before) and not _is_unfinished(before):
+    if before and not _are_labels(before) and not _is_unfinished(before):
         return True
     return before.isspace() or (_has_fences(text) and _is_fenced(text[max(0, line - _LOOKED_BACK) : line]))
+
+
+def _are_labels(before: bytes) -> bool:
+    """Whether labels are all of it: of each place the longest, for to try all ways in which digits can be parted takes for ever."""
+    position = 0
+    for _ in range(_MOST_LABELS):
+        position = max((found.end() for label in _LABELS if (found := label.match(before, position))), default=position)
+    return position == len(before)
 
 
 @functools.lru_cache(maxsize=1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.diagnosis import Diagnosis
 
 Diagnose = Callable[[str], Diagnosis]
@@ -52,3 +53,23 @@ def test_what_starts_a_step_names_itself_before_slurms_words(before: str, diagno
 @pytest.mark.parametrize("before", ["launch.py:", "see launch.py: ", "> launch.py: ", "notes.md: "])
 def test_who_quotes_them_does_not_say_them(before: str, diagnose: Diagnose) -> None:
     assert diagnose(before + OOM).cause.id == "unknown"
+
+
+def test_many_digits_before_a_schedulers_words_are_no_labels_and_take_no_time() -> None:
+    """They could be parted in billions of ways."""
+    for digits in (400, 4000):
+        line = (
+            b"1" * digits
+            + b" slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-01T10:00:00 DUE TO TIME LIMIT ***"
+        )
+        assert is_quoted(line, line.index(b"***"), len(line))
+    for before in (
+        b"0: ",
+        b"[rank3]: ",
+        b"2026-05-01T10:00:00.123 ",
+        b"12ab34cd  [1,0]<stderr>:",
+        b"worker-3: ",
+        b"(main, pid=77) ",
+    ):
+        line = before + b"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-01T10:00:00 DUE TO TIME LIMIT ***"
+        assert not is_quoted(line, line.index(b"***"), len(line)), before
