@@ -24,10 +24,10 @@ from hpc_llm.text import sources
 
 V1 = "[Step {i}/900] Loss: {a}.{i:04} | Global Tokens/s: {b}.5 | GPU Mem (GB): 3.10 | Peak Mem: {a}.25\n"
 V2 = "[Recording] Step {i}: Loss {a}.{i:04} | {b}.5 tokens/s\n"
-DS = (
+DS = (  # a peak never falls
     "[INFO] [logging.py:107:log_dist] [Rank 0] step={i}, skipped=0, lr=[1e-05], mom=[(0.9, 0.999)]\n"
     "[INFO] [timer.py:264:stop] epoch=0/micro_step={i}/global_step={i}, RunningAvgSamplesPerSec=15.5, "
-    "CurrSamplesPerSec={b}.5, MemAllocated=5.25GB, MaxMemAllocated={a}.5GB\n"
+    "CurrSamplesPerSec={b}.5, MemAllocated=5.25GB, MaxMemAllocated=8.{i:04}GB\n"
 )
 HF = "{{'loss': {a}.{i:04}, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': {e:.2f}}}\n"
 TITAN = "[titan] INFO - step: {i:2}  loss:  {a}.5  memory: {a}.50GiB(1.1%)  tps: {b}  tflops: 1.50  mfu: 9.50%\n"
