@@ -189,7 +189,7 @@ def _program_reasons(plan: Plan, work: Work) -> list[tuple[float, str]]:
     if work.engine not in time_constants().record.engines:
         reasons.append((_UNMEASURED, f"no run of engine {work.engine} was measured"))
     if work.layers.share != 1.0:
-        reasons.append((_UNMEASURED, "one run of a model with encoder and decoder was measured"))
+        reasons.append((_UNMEASURED, "few runs of models with encoder and decoder were measured, all on H100"))
     if work.fp8:
         reasons.append((_RECORDED, "few runs in fp8 were measured, all on H100"))
     if work.quantized_bytes == 1.0:

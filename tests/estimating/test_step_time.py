@@ -360,6 +360,17 @@ def test_what_is_kept_back_of_an_offload_takes_longer_than_on_the_host_as_measur
     assert "fp32" in (unknown_because(in_fp32) or "")
 
 
+def test_runs_of_t5_lie_within_their_bounds() -> None:
+    """Four on an H100, of which nothing was fitted; their steps are not recorded."""
+    runs = time_points.points(ROOT / "benchmarks/results/t5.csv")
+    assert len(runs) == 4
+    for run in runs:
+        found = step_time(run.planned, load_cluster("local"))
+        assert not run.work.cuda_graph and found is not None
+        assert found.interval[0] <= run.step_s <= found.interval[1], run.row["method"]
+        assert any("encoder and decoder" in note for note in found.notes)
+
+
 def test_what_cannot_be_said_is_not_said() -> None:
     on_cpu = plan(
         Experiment(cluster="local", method="ddp"), load_cluster("local"), load_method("ddp"), Site(scheduler="local")
