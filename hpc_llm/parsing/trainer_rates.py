@@ -9,6 +9,13 @@ from collections.abc import Mapping
 
 from hpc_llm.parsing.rules import Value, leave_empty
 
+SHARES = "ranks_share_samples"
+"""Set where the command or the arguments split layers or sequences among ranks."""
+DATA_PARALLEL = "is_data_parallel"
+"""Set where one process drives all GPUs with torch.nn.DataParallel."""
+ONE_PROCESS = "gpus_of_the_process"
+"""Set to their number where the only process has several."""
+
 
 def _is_near(one: float, other: float) -> bool:
     """Whether both are the same rate, printed with three digits or more."""
@@ -27,14 +34,6 @@ def _devices(values: Mapping[str, Value]) -> float | None:
     if total is None or micro is None:
         return _figure(values, "world_size")
     return total / micro / (_figure(values, "gradient_accumulation_steps") or 1.0)
-
-
-SHARES = "ranks_share_samples"
-"""Set where the command or the arguments split layers or sequences among ranks."""
-DATA_PARALLEL = "is_data_parallel"
-"""Set where one process drives all GPUs with torch.nn.DataParallel."""
-ONE_PROCESS = "gpus_of_the_process"
-"""Set to their number where the only process has several."""
 
 
 def rates(values: dict[str, Value]) -> None:

@@ -32,14 +32,12 @@ def beside_others(runs: Sequence[ReportedRun]) -> list[bool]:
 
 def note_of(runs: Sequence[ReportedRun], beside: Sequence[bool]) -> list[str]:
     """Which they are, in a sentence."""
-    names = [str(run.row.run_id) for run, is_beside in zip(runs, beside, strict=True) if is_beside]
-    if not names:
-        return []
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return [
-        f"{counted(len(names), 'run')} of this report ran at the same time as others of it on one machine without a scheduler, which makes "
-        f"each of them slower: no row that holds one is the best. {', '.join(names[:_NAMED])}{more}."
-    ]
+    return _told(
+        runs,
+        beside,
+        "{runs} of this report ran at the same time as others of it on one machine without a scheduler, which makes each of them slower: no "
+        "row that holds one is the best.",
+    )
 
 
 def unsteady(runs: Sequence[ReportedRun]) -> list[bool]:
@@ -49,14 +47,19 @@ def unsteady(runs: Sequence[ReportedRun]) -> list[bool]:
 
 def note_of_unsteady(runs: Sequence[ReportedRun]) -> list[str]:
     """Which they are, in a sentence."""
-    names = [str(run.row.run_id or run.row.source) for run, is_one in zip(runs, unsteady(runs), strict=True) if is_one]
-    if not names:
-        return []
+    return _told(
+        runs,
+        unsteady(runs),
+        "Of {runs} the mean step takes more than twice the median (Step p50): a few steps, slowed by something else, decide its tokens/s, and "
+        "no row that holds one is the best.",
+    )
+
+
+def _told(runs: Sequence[ReportedRun], which: Sequence[bool], words: str) -> list[str]:
+    """The sentence with how many they are, and the first few by name; nothing where there are none."""
+    names = [str(run.row.run_id or run.row.source) for run, is_one in zip(runs, which, strict=True) if is_one]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return [
-        f"Of {counted(len(names), 'run')} the mean step takes more than twice the median (Step p50): a few steps, slowed by something else, "
-        f"decide its tokens/s, and no row that holds one is the best. {', '.join(names[:_NAMED])}{more}."
-    ]
+    return [f"{words.format(runs=counted(len(names), 'run'))} {', '.join(names[:_NAMED])}{more}."] if names else []
 
 
 def _take_turns(one: ReportedRun, other: ReportedRun) -> bool:
