@@ -122,6 +122,7 @@ def test_a_setting_that_all_heed_selects_nothing() -> None:
         ("lora", ("engine=plain",), True, "whose steps have one shape"),
         ("q", ("engine=plain",), True, "whose steps have one shape"),
         ("q", ("engine=plain", "quantization.kind=int8"), False, "int8 layers were not compared"),
+        ("ddp", ("attention=eager",), False, "mask is brought from the host"),
         ("lora", ("engine=plain", "cuda_graph=false"), False, "set"),
         ("lora", ("engine=deepspeed",), False, "it records no steps"),
         ("z3", ("engine=fsdp2",), False, "it records no steps"),

@@ -51,7 +51,14 @@ def activations_of(case: Case) -> Activations:
 def _row(case: Case, block: Block, layer: int) -> int:
     """Bytes a token that layers keep of which each makes `layer` of them: what enters those that are recomputed, all of the others."""
     anew = len(case.recomputed(block.count))
-    return anew * case.width * case.sizes.hidden + (block.count - anew) * layer
+    entering = case.width * case.sizes.hidden + (_inputs(case, block) if case.is_int8 else 0)
+    return anew * entering + (block.count - anew) * layer
+
+
+def _inputs(case: Case, block: Block) -> int:
+    """Bytes a token of what enters the matrices of a layer. bitsandbytes keeps them where torch's recompute does not see it."""
+    sizes = case.sizes
+    return case.width * (sizes.hidden * block.norms + sizes.attention * block.attentions + sizes.inner)
 
 
 def _norm(case: Case, is_compiled: bool) -> int:
@@ -65,7 +72,7 @@ def _layer(case: Case, block: Block) -> int:
     """Bytes a token that one layer keeps."""
     sizes, e = case.sizes, case.width
     is_compiled = case.plan.engine.fused_layers or case.plan.engine.compiled_layers
-    reads_inputs = not case.is_quantized or case.is_adapted  # a frozen layer needs its input for nothing
+    reads_inputs = _reads_inputs(case)
     if case.plan.model.fp8 and case.plan.engine.compiled_layers:
         reads_inputs = False  # what is rounded is made anew of what norm, attention and MLP keep
     attention = e * (2 * sizes.attention + 2 * sizes.keys) + 4 * sizes.heads
@@ -85,6 +92,14 @@ def _layer(case: Case, block: Block) -> int:
         + inputs
         + _adapters(case, block)
     )
+
+
+def _reads_inputs(case: Case) -> bool:
+    """Whether layers keep what enters their matrices. A frozen one needs it for nothing, and an adapter keeps what dropout leaves of it;
+    bitsandbytes keeps that of int8 layers all the same."""
+    if case.is_int8:
+        return True
+    return not case.plan.model.peft.dropout if case.plan.model.peft else not case.is_quantized
 
 
 def possible_scores(case: Case) -> int:

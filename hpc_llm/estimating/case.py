@@ -51,6 +51,11 @@ class Case:
     def is_quantized(self) -> bool:
         return self.plan.model.quantization is not None
 
+    @property
+    def is_int8(self) -> bool:
+        how = self.plan.model.quantization
+        return how is not None and how.kind == "int8"
+
     @cached_property
     def packed(self) -> int:
         """Numbers that are quantized."""
@@ -62,7 +67,7 @@ class Case:
         how = self.plan.model.quantization
         if how is None:
             return 0
-        if how.kind == "int8":
+        if self.is_int8:
             rows = sum(block.count * rows for block in self.sizes.blocks for rows, _ in block.matrices.values())
             return self.packed + 4 * rows
         return int(self.packed * (0.5 + (1 / 64 + 4 / 64 / 256 if how.double_quant else 4 / 64)))

@@ -22,12 +22,13 @@ def has_parts(case: Case) -> bool:
 
 def _forward(case: Case) -> int:
     """Logits, the same in fp32 and their logarithms; from the second part on beside the gradients of the logits of the part before and
-    those of the head."""
-    logits = min(case.tokens, PLACES) * case.sizes.vocabulary
+    those of the head. A second part that is the last has fewer places."""
     in_fp32 = 4 if case.width < 4 else 0
-    if not has_parts(case):
-        return (case.width + in_fp32 + 4) * logits
-    return (2 * case.width + in_fp32 + 4) * logits + _weight(case, 4 + case.width)
+    first, second = (
+        min(max(places, 0), PLACES) * case.sizes.vocabulary for places in (case.tokens, case.tokens - PLACES)
+    )
+    each = case.width + in_fp32 + 4
+    return max(each * first, case.width * first + each * second + _weight(case, 4 + case.width) if second else 0)
 
 
 def backward_bytes(case: Case) -> int:

@@ -21,6 +21,8 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     loss, backward = _passes(case, kept)
     gradients = {"gradients": case.trained * (4 if has_copies else case.width)}
     if case.plan.engine.cuda_graph:
+        if case.accumulates and not has_copies:
+            states["gradients of earlier micro batches"] = case.width * case.trained
         # It keeps what it works in, and writes the gradients there: those in fp32 are copies of them.
         written = {"gradients": case.width * case.trained + _of_both_ends(case, has_copies)}
         passes = max(loss, backward, written, key=lambda one: sum(one.values()))
@@ -44,8 +46,10 @@ def _passes(case: Case, kept: Activations) -> tuple[dict[str, int], dict[str, in
 
 
 def in_holes(case: Case, kept: Activations) -> int:
-    """What a graph's memory is larger, where its segments cannot grow, than what lies in it: loss and backward pass may each have their own."""
-    return min(sum(one.values()) - kept.kept for one in _passes(case, kept))
+    """What a graph's memory is larger, where its segments cannot grow, than what lies in it: loss and backward pass may each have their
+    own, and the forward pass of a layer of which nothing is kept."""
+    forward = kept.one_layer if kept.anew else 0
+    return forward + min(sum(one.values()) - kept.kept for one in _passes(case, kept))
 
 
 def unpacked_in_graph(case: Case, kept: Activations) -> int:

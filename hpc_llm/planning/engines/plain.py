@@ -11,6 +11,8 @@ ROUNDS = "which rounds to fp8 where a number is made"
 """Why layers are compiled that multiply in fp8."""
 MASKED = "samples of an encoder and a decoder come with masks of their own"
 """Why their steps are not recorded: a replay would go the way of the samples that were."""
+EAGER = "attention's mask is brought from the host"
+"""Why steps with eager attention are not recorded; torch 2.11 and transformers 5.17 say so while they try."""
 _SHARED = "ranks exchange sums within each layer that they share"
 
 
@@ -27,6 +29,8 @@ def unrecorded(wanted: Wanted) -> str | None:
         return "there is no GPU"
     if wanted.family in MODEL_TYPES:
         return MASKED
+    if wanted.model.attention == "eager":
+        return EAGER
     if wanted.parallel.tensor > 1:
         return _SHARED
     if wanted.model.quantization is not None and wanted.model.quantization.kind == "int8":
