@@ -11,13 +11,16 @@ from hpc_llm.estimating.fused_loss import has_parts
 from hpc_llm.estimating.parts import Moment
 from hpc_llm.planning.optimizers import PURE_BF16
 
+_BUCKET = 2**26
+"""Numbers of gradients that are averaged at a time (`worker/engines/plain.py`)."""
+
 
 def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     """The moments of a step at which the most may be held."""
     has_copies = case.width < 4 and case.plan.optimizer.type not in PURE_BF16
     states = {**held(case), "optimizer states": case.trained * (case.moments_width + (4 if has_copies else 0))}
     if case.ranks > 1:
-        states["communication buckets"] = case.width * case.trained
+        states["communication buckets"] = _buckets(case, has_copies)
     loss, backward = _passes(case, kept)
     gradients = {"gradients": case.trained * (4 if has_copies else case.width)}
     if case.plan.engine.cuda_graph:
@@ -33,6 +36,14 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     yield Moment(name="loss", terms={**before, **loss})
     yield Moment(name="backward", terms={**before, **backward})
     yield Moment(name="optimizer step", terms={**states, **gradients, "largest temporary": _copying(case, has_copies)})
+
+
+def _buckets(case: Case, has_copies: bool) -> int:
+    """DDP has memory for all gradients; those that a graph left are averaged a bucket at a time, or a matrix that is larger than one."""
+    if not case.plan.engine.cuda_graph:
+        return case.width * case.trained
+    largest = case.sizes.embedding if case.trains_root else 0
+    return (4 if has_copies else case.width) * min(max(_BUCKET, largest), case.trained)
 
 
 def _passes(case: Case, kept: Activations) -> tuple[dict[str, int], dict[str, int]]:

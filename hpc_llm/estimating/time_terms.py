@@ -173,7 +173,7 @@ def _engine_launches(work: Work, rates: Rates) -> float:
     again = 1 + 0.5 * work.recompute
     peers = program.peer_launches if work.ranks > 1 else 0.0
     if work.engine == "fsdp2":
-        return program.fsdp_launches * again
+        return program.fsdp_launches * again / work.layers_per_unit  # what it calls, it calls for a unit
     if work.engine in ("plain", "flat"):
         return 0.0  # what flat adds is a call for each unit
     if work.stage == 3:

@@ -84,6 +84,7 @@ class Work:
     fused_optimizer: bool
     keeps_parameters: bool
     """Whether what was gathered for the forward pass stays for the backward pass."""
+    layers_per_unit: int
     is_hybrid: bool
     """Whether what is split is split within each node alone."""
     sums_in: int
@@ -150,6 +151,7 @@ def work_of(plan: Plan) -> Work:
         overlaps=plan.engine.overlap,
         fused_optimizer=plan.engine.fused_optimizer,
         keeps_parameters=plan.engine.keeps_parameters,
+        layers_per_unit=plan.engine.layers_per_unit,
         is_hybrid=plan.engine.hybrid_sharding,
         sums_in=_BYTES[plan.engine.reduce_precision],
         stage=zero_stage(plan.engine.deepspeed),
