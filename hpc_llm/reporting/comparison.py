@@ -15,7 +15,7 @@ from hpc_llm.parsing import COLUMNS, UNKNOWN_FORMAT
 from hpc_llm.parsing.rows import TRAIN
 from hpc_llm.records.run import Outcome
 from hpc_llm.reporting.collect import RAN, ReportedRun
-from hpc_llm.reporting.labels import numbered, short_paths, shown_value
+from hpc_llm.reporting.labels import numbered, short_paths, shown_setting
 from hpc_llm.reporting.metric import METRICS, OF_EQUAL_STEPS, Metric
 from hpc_llm.reporting.statistics import estimate
 from hpc_llm.reporting.table import Cells, Table, number_of
@@ -57,6 +57,7 @@ _OF_TRAINING = ("optimizer.lr", "optimizer.weight_decay", "data", "packing", "to
 _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
 """What else logs without a plan say of their settings."""
+_NO_VALUE = repr(None)
 _MOST_SETTINGS_SHOWN = 3
 NOT_OVER = "NOT_OVER"
 """Stands for the outcome of a run that has none yet; it has not failed."""
@@ -281,7 +282,7 @@ def _configurations(table: Table, runs: Sequence[ReportedRun]) -> list[str]:
     """What sets each run apart from the usual settings of its method: `sub_group_size=4e9`; mostly nothing.
 
     Usual is, setting by setting, what most runs of the same task, model, cluster, method and precision have; where no value
-    has the majority, each of them is named. A setting of the training is named in all rows of a table where one has it named,
+    has the majority, each that has one is named. A setting of the training is named in all rows of a table where one has it named,
     and else where it is not that of most of them: a table compares methods.
     """
     # What follows from others is named beside them, where plans are told apart.
@@ -343,9 +344,11 @@ def _is_known(setting: Mapping[str, Any], name: str) -> bool:
 
 
 def _usual(values: Sequence[str]) -> str | None:
-    """What more of them are than anything else; None where no value is."""
+    """What more of them are than anything else; else that they have none, which needs no name beside others; None where no value is."""
     ranked = Counter(values).most_common(2)
-    return ranked[0][0] if len(ranked) == 1 or ranked[0][1] > ranked[1][1] else None
+    if len(ranked) == 1 or ranked[0][1] > ranked[1][1]:
+        return ranked[0][0]
+    return _NO_VALUE if _NO_VALUE in values else None
 
 
 def _follows(name: str) -> bool:
@@ -377,7 +380,7 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _label(setting: Mapping[str, Any], differing: Sequence[str], short: Mapping[str, str]) -> str:
-    parts = [f"{short[name]}={shown_value(setting.get(name))}" for name in differing]
+    parts = [shown_setting(short[name], setting.get(name)) for name in differing]
     more = len(parts) - _MOST_SETTINGS_SHOWN
     if more > 0:
         parts = [*parts[:_MOST_SETTINGS_SHOWN], f"and {more} more ({_fingerprint(setting, differing)[:4]})"]

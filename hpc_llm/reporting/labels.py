@@ -65,17 +65,26 @@ def numbered(text: str, number: int) -> str:
     return f"{text} #{number}"
 
 
+def shown_setting(name: str, value: object) -> str:
+    """A setting with its value; one that has none by its name.
+
+    >>> shown_setting("mem", "2048M"), shown_setting("mem", None)
+    ('mem=2048M', 'without mem')
+    """
+    return f"without {name}" if value is None else f"{name}={shown_value(value)}"
+
+
 def shown_value(value: object) -> str:
     """A value of a setting, of paths their last parts.
 
-    >>> shown_value(["/work/me/qa.jsonl", "validation=/work/me/dev.jsonl"]), shown_value(4e9), shown_value(None)
-    ('qa.jsonl + validation=dev.jsonl', '4e9', 'unset')
+    >>> shown_value(["/work/me/qa.jsonl", "validation=/work/me/dev.jsonl"]), shown_value(4e9)
+    ('qa.jsonl + validation=dev.jsonl', '4e9')
     """
     if isinstance(value, (list, tuple)):
         return " + ".join(map(shown_value, value)) or "none"
     if isinstance(value, str):
         return shortened(_last_part(value), _LONGEST_VALUE)
-    return "unset" if value is None else f"{value:g}".replace("e+0", "e") if isinstance(value, float) else str(value)
+    return f"{value:g}".replace("e+0", "e") if isinstance(value, float) else str(value)
 
 
 def _last_part(text: str) -> str:

@@ -75,6 +75,8 @@ _RUNS_OR_LEADS = late_pattern(r"bbf?|chdir|container(?:-.*)?|get-user-env|gid|in
 """Options that run or load something, take the job or its files elsewhere, or make it somebody else's."""
 ADDRESSEE = "mail-user"
 """To whom Slurm writes of a job: its name, its cluster and its times."""
+_SHORTEST_PART = 3
+"""Letters of an option that a longer word is taken to mean."""
 _ONE_OF = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"), ("exclusive", "oversubscribe"))
 """Options of which sbatch refuses two together, or takes the last."""
 _FOR_PEOPLE = ("comment", "admin-comment", "extra")
@@ -267,7 +269,8 @@ def refuse_harmful(texts: Iterable[str], where: str) -> None:
         name = name.strip().removeprefix("--")
         is_whole = re.fullmatch(r"[a-z][a-z0-9-]+", name) and (name in KNOWN or not _is_beginning(name))
         if is_whole and name not in _TRACKED and name not in _OWNED and not is_harmless(name, value):
-            known = "may run or load something, or lead the job elsewhere" if name in KNOWN else "is not known here"
+            hint = f" (did you mean --{near}?)" if (near := _nearest(name)) else ""
+            known = "may run or load something, or lead the job elsewhere" if name in KNOWN else f"is not known here{hint}"
             known = "says to whom Slurm writes of the job" if name == ADDRESSEE else known
             raise RequestError(
                 f"{where}: sbatch.{name} {known}, and a file may be a stranger's. Say it on the command line: "
@@ -335,9 +338,15 @@ def not_known(name: str) -> str | None:
     """
     if name in KNOWN:
         return None
-    close = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.75)
-    hint = f" (did you mean --{close[0]}?)" if close else ""
+    hint = f" (did you mean --{near}?)" if (near := _nearest(name)) else ""
     return f"--{name} is no option of sbatch that is known here{hint}, it passes as it is written"
+
+
+def _nearest(name: str) -> str | None:
+    """The option that is written nearly so, else the longest with which the name begins or ends, as `memory` with `mem`."""
+    close = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.8)
+    parts = [one for one in sorted(KNOWN) if len(one) >= _SHORTEST_PART and one in (name[: len(one)], name[-len(one) :])]
+    return next(iter(close or sorted(parts, key=len, reverse=True)), None)
 
 
 _HOSTS = late_pattern(r"(?:[A-Za-z0-9._-]|\[[0-9,-]+\])+")

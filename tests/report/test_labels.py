@@ -42,7 +42,6 @@ def test_short_names_are_different_where_the_long_ones_are() -> None:
         (["/w/qa.jsonl", "validation=/w/dev.jsonl"], "qa.jsonl + validation=dev.jsonl"),
         ([], "none"),
         ("a/b is no path from the root", "a/b is no path from the root"),
-        (None, "unset"),
         (True, "True"),
     ],
 )
@@ -54,7 +53,18 @@ def test_a_run_and_the_one_that_goes_on_from_it_are_told_apart_by_that() -> None
     resumed = ran({"resume": "/home/me/logs/longone", "steps": 400}, "2.9")
     table = compared(run({"steps": 400}, outcome="CANCELLED"), resumed)
     labels = sorted(row["configuration"] for row in table)
-    assert labels == ["resume=longone", "resume=unset"]  # and nothing of versions that one of them did not come to tell
+    assert labels == ["", "resume=longone"]  # and nothing of versions that one of them did not come to tell
+
+
+def test_a_row_without_a_setting_says_so_only_where_others_have_the_same_value() -> None:
+    def labels(*amounts: str | None) -> list[str]:
+        table = compared(*(run({"steps": 10, "mem": one}) for one in amounts))
+        return sorted(row["configuration"] for row in table)
+
+    assert labels(None, "2048M") == ["", "mem=2048M"]
+    assert labels(None, "1G", "2G") == ["", "mem=1G", "mem=2G"]
+    assert labels(None, "2G", "2G") == ["", "without mem"]
+    assert labels(None, None) == [""]
 
 
 def test_different_files_of_one_name_are_numbered() -> None:
