@@ -50,18 +50,29 @@ def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str], list
         gone = _of_runs_that_are_gone(text, logs)  # of a sweep whose other runs may be there still
         try:
             found = find_runs([text], logs)
-        except RequestError:
+        except RequestError as error:
             if any(one.run_id == text for one in _orphans(logs)):
                 names.append(text)
                 continue
-            if not _JOB_ID.fullmatch(text) and not _is_job(text):
-                raise
-            found, gone = [], gone or [text]
+            is_job = _JOB_ID.fullmatch(text) or _is_job(text)
+            gone = gone or ([text] if is_job else _jobs_of_gone_run(text, logs, error))
+            found = []
         if _JOB_ID.fullmatch(text):
             _refuse_to_choose(text, found, gone, logs)
         job_ids += gone
         runs |= dict.fromkeys(found)
     return list(runs), list(dict.fromkeys(job_ids)), names
+
+
+def _jobs_of_gone_run(name: str, logs: Path, unknown: RequestError) -> list[str]:
+    """The ids of jobs of a run whose folder is gone. Raises RequestError, `unknown` where nothing is known of such a run."""
+    from hpc_llm.runs import jobs_of_gone_run, of_gone_run
+
+    jobs = jobs_of_gone_run(name, logs)
+    if not jobs:
+        why = of_gone_run(name, logs)
+        raise unknown if why is None else RequestError(why)
+    return jobs
 
 
 def _is_job(text: str) -> bool:

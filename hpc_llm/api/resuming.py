@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -211,8 +212,8 @@ def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
     own, before = plan.flat(), _plan_in(kept_by[1])
     for name in (name for name in _SAME if name in before and before[name] != own[name]):
         raise RequestError(
-            f"--resume: {start.path} was trained with {name} {_shown(before[name])}, here it is {_shown(own[name])}. "
-            f"{_way(kept_by[0].model)}"
+            f"--resume: {start.path} was trained {_trained(name, before[name], own[name])}, and what is asked for is trained "
+            f"{_trained(name, own[name], before[name])}: its weights do not fit. {_ways(name, own, before, kept_by[0].model)}"
         )
     return planned
 
@@ -258,11 +259,32 @@ def _refuse_foreign(checkpoint: Path) -> None:
         )
 
 
-def _way(model: Path) -> str:
-    """How another training may begin where that one was; only a whole model can be given."""
-    if (model / "config.json").is_file():
-        return f"Go on with the same, or train from its weights as a new one: --model {model}."
-    return "Go on with the same, or leave --resume out."
+def _trained(name: str, value: Any, other: Any) -> str:
+    """How the weights were trained, as far as it is not the same with the other: `without quantization`, `with model tiny`.
+
+    >>> _trained("peft", {"kind": "lora", "r": 8}, {"kind": "lora", "r": 4}), _trained("peft", {"kind": "lora", "r": 8}, None)
+    ('with peft r=8', 'with peft lora')
+    """
+    if value is None:
+        return f"without {name}"
+    if not isinstance(value, Mapping):
+        return f"with {name} {value}"
+    if not isinstance(other, Mapping):
+        return f"with {name} {value.get('kind', '')}".rstrip()
+    return f"with {name} {', '.join(f'{key}={value[key]}' for key in value if value[key] != other.get(key))}"
+
+
+def _ways(name: str, own: Mapping[str, Any], before: Mapping[str, Any], model: Path) -> str:
+    """How to go on, and how another training may begin where that one was; only a whole model can be given."""
+    method = before.get("method")
+    if name == "model":
+        way = f"give --model {quote(str(before[name]))}"
+    elif method in (None, own["method"]):
+        way = f"leave out what changes {name}"
+    else:
+        way = f"leave --method out, or give --method {method}"
+    new = f"; to begin a new training with its weights, give --model {quote(str(model))} in place of --resume"
+    return f"To go on, {way}{new if (model / 'config.json').is_file() else ''}."
 
 
 def _plan_in(record: dict[str, Any]) -> dict[str, Any]:
@@ -271,7 +293,3 @@ def _plan_in(record: dict[str, Any]) -> dict[str, Any]:
 
     found = record.get("plan")
     return flat_plan(found) if isinstance(found, dict) else {}
-
-
-def _shown(value: Any) -> str:
-    return "none" if value is None else str(value)

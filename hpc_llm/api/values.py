@@ -24,6 +24,10 @@ NAMES = tuple(f.name for f in fields(Experiment))
 _BETWEEN = re.compile(r"[\s;]+")
 """What stands between names that are meant as several, in place of a comma; no name has it in itself."""
 
+_ANEW = (
+    ": beside --method or an experiment file --resume takes the checkpoint of the run alone. Leave these out to ask for the same again, or "
+    "say all of it anew. "
+)
 NO_METHOD = "ddp"
 """Stands in the plan of a task that knows no method."""
 
@@ -46,7 +50,8 @@ def swept(values: Mapping[str, Any], key: str) -> list[str]:
         return [NO_METHOD]
     names = names_in(values.get(key))
     if not names:
-        raise RequestError(f"no {key} is given. Use --{key} NAME (in Python {key}=); `hpc-llm {key}s` lists them.")
+        why = _ANEW if values.get("resume") else ". "
+        raise RequestError(f"no {key} is given{why}Use --{key} NAME (in Python {key}=); `hpc-llm {key}s` lists them.")
     for name in names:
         parts = _BETWEEN.split(name)
         is_list = len(parts) > 1 and all(part and part == part.strip("+") for part in parts)

@@ -191,12 +191,23 @@ def _field_of(asked: str, said: str = "") -> tuple[str, tuple[str, ...]]:
     first, *rest = asked.split(".")
     if rest and (short := SHORT.get(f"{first}.{rest[0]}")) is not None:
         return short, tuple(rest[1:])
+    if rest and any(path.startswith(f"{first}.") for path in SHORT):
+        raise RequestError(f"{said}: {_not_in(first, rest[0])}")
     if first in PATHS:
         return first, tuple(rest)
     if (way := _meant(asked)) is not None:
         raise RequestError(f"{said}: there is no plan field '{first}': {way}{'' if way.endswith('?') else '.'}")
     names = PATHS.keys() - FIXED.keys()
     raise RequestError(f"{said}: " + unknown_name("plan field", first, names))
+
+
+def _not_in(part: str, name: str) -> str:
+    """That a part of the plan has no such field: what is meant, where the plan or an option has that, else which fields can be set there."""
+    way = f"did you mean {name}?" if name in PATHS.keys() - FIXED.keys() else _meant(name)
+    if way is not None:
+        return f"there is no field '{name}' in {part}: {way}{'' if way.endswith('?') else '.'}"
+    inside = {path.partition(".")[2] for path, short in SHORT.items() if short not in FIXED and path.startswith(f"{part}.")}
+    return unknown_name("field", name, inside, where=part)
 
 
 def _meant(asked: str) -> str | None:
@@ -325,8 +336,8 @@ def _holder(value: Any, setting: Setting) -> dict[str, Any]:
             raise RequestError(
                 f"{setting.said}: {setting.field} is one word of {words}. Write {setting.head}{setting.field}=WORD."
             )
-        state = "is not used by this method" if value is None else "has no parts"
-        raise RequestError(f"{setting.said}: {setting.field} {state}.")
+        way = f"has no parts. Write {setting.head}{setting.field}=VALUE"
+        raise RequestError(f"{setting.said}: {setting.field} {'is not used by this method' if value is None else way}.")
     for part in setting.inside[:-1]:
         inner = value.setdefault(part, {}) if setting.field in FREE else value.get(part)
         if not isinstance(inner, dict):

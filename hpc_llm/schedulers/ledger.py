@@ -116,6 +116,15 @@ def note_of(uuid: str | None) -> Note | None:
         return None
 
 
+def notes_of_place(run_dir: str) -> list[Note]:
+    """What was noted of the submissions of which a run was made there."""
+    try:
+        found = [note_of(name.removesuffix(".json")) for name in sorted(os.listdir(notes_folder()))]
+    except OSError:
+        return []
+    return [one for one in found if one is not None and one.is_of_place(run_dir)]
+
+
 def is_noted(identity: Identity) -> bool:
     """Whether this user has noted the submission that the record of a run tells of."""
     found = note_of(identity.uuid)

@@ -192,6 +192,39 @@ def test_what_others_wrote_beside_a_checkpoint_of_mine_asks_for_nothing(stopped:
 
 
 @pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"cluster": "local", "method": "z3", "model": "tiny"},
+            "was trained with peft lora, and what is asked for is trained without peft: its weights do not fit. To go on, leave "
+            "--method out, or give --method lora.",
+        ),
+        (
+            {"cluster": "local", "method": "lora", "model": "tiny"},
+            "was trained with peft r=4, and what is asked for is trained with peft r=8: its weights do not fit. To go on, leave out "
+            "what changes peft.",
+        ),
+        (
+            {"model": "tiny-h8"},
+            "was trained with model tiny, and what is asked for is trained with model tiny-h8: its weights do not fit. To go on, give "
+            "--model tiny.",
+        ),
+        (
+            {"method": "z3"},
+            "no cluster is given: beside --method or an experiment file --resume takes the checkpoint of the run alone. Leave these out "
+            "to ask for the same again, or say all of it anew. Use --cluster NAME",
+        ),
+    ],
+)
+def test_what_does_not_go_on_from_a_checkpoint_says_what_differs_and_how_to_go_on(
+    stopped: Folder, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        going_on(stopped, steps=60, **options)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
     "asked",
     [
         {"set": [*ASKED["set"], "env.LD_PRELOAD=/x/y.so"]},
