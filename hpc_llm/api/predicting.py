@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import notice
@@ -50,12 +51,14 @@ def _of_time(time: StepTime | None) -> dict[str, Any]:
 def tell_times(batches: Sequence[Batch]) -> None:
     """Tell of runs that their time limit is expected to cut off, and of the limit that leaves them room."""
     from hpc_llm.api.calibrating import calibration_of
+    from hpc_llm.api.remaining import LEFT
 
     told: dict[str, None] = {}
     for batch in batches:
         calibration = calibration_of(batch.cluster.name)
         for planned in batch.planned:
-            if sentence := too_short(planned.plan, batch.cluster, calibration):
+            is_told = any(one.startswith(LEFT) for one in planned.notices)  # by what it measured of itself
+            if not is_told and (sentence := too_short(planned.plan, batch.cluster, calibration)):
                 told[sentence] = None
     for sentence in told:
         notice(sentence)
@@ -71,7 +74,7 @@ def too_short(plan: Plan, cluster: Cluster, calibration: Any) -> str | None:
     limit = plan.job.time_s
     if limit is None or searches(plan) or not find(plan.task).trains:
         return None
-    time = step_time(plan, cluster, calibration=calibration)
+    time = step_time(_left_of(plan), cluster, calibration=calibration)
     if time is None or time.run_time_s <= limit:
         return None
     low, likely, high = (
@@ -87,3 +90,11 @@ def too_short(plan: Plan, cluster: Cluster, calibration: Any) -> str | None:
     if time.is_over_limit:
         return f"{takes}: --time {longest} is the longest that is allowed there, and the run may need more{keeps and f'; {keeps}'}"
     return f"{takes}: --time {longest} leaves room"
+
+
+def _left_of(plan: Plan) -> Plan:
+    """The plan with the steps that are left behind the checkpoint that it goes on from."""
+    from hpc_llm.records.checkpoints import start_of
+
+    start = start_of(Path(plan.training.resume)) if plan.training.resume is not None else None
+    return plan if start is None else plan.changed(steps=max(1, plan.training.steps - start.step))

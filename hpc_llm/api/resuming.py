@@ -180,11 +180,12 @@ def _damage(checkpoint: Path) -> str:
 
 
 def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
-    """The same, with what is to be told of so few steps that they cannot be measured.
+    """The same, with what is to be told of so few steps that they cannot be measured, or of a time limit that is too short for them.
 
     Raises:
         RequestError: nothing would be left to train, or another model would be.
     """
+    from hpc_llm.api.remaining import cut_off_again
     from hpc_llm.api.searching import searches
     from hpc_llm.planning.experiment import Plan
     from hpc_llm.planning.parts import Training
@@ -215,7 +216,8 @@ def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
             f"--resume: {start.path} was trained {_trained(name, before[name], own[name])}, and what is asked for is trained "
             f"{_trained(name, own[name], before[name])}: its weights do not fit. {_ways(name, own, before, kept_by[0].model)}"
         )
-    return planned
+    told = cut_off_again(planned, start, kept_by[0], before)
+    return replace(planned, notices=(*planned.notices, told)) if told else planned
 
 
 def _is_by_epochs(planned: PlanWithOrigins) -> bool:

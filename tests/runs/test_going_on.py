@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -30,12 +31,15 @@ ASKED: dict[str, Any] = {
 @pytest.fixture
 def stopped(tmp_path: Path) -> Folder:
     """A run that kept a checkpoint behind step 5."""
-    folder = Folder(tmp_path / "logs" / "run-1")
+    return asks(keeping(Folder(tmp_path / "logs" / "run-1")), **ASKED)
+
+
+def keeping(folder: Folder) -> Folder:
     place = folder.run.checkpoint(5)
     (place / "engine").mkdir(parents=True)
     (place / "engine" / "shard-0.bin").write_bytes(b"x")
     write_json(place / MANIFEST, {"schema": 2, "step": 5, "files": {"engine/shard-0.bin": 1}})
-    return asks(folder, **ASKED)
+    return folder
 
 
 def asks(folder: Folder, **asked: Any) -> Folder:
@@ -189,6 +193,31 @@ def test_what_others_wrote_beside_a_checkpoint_of_mine_asks_for_nothing(stopped:
     os.chown(stopped.run.experiment, 65534, 65534)
     with pytest.warns(Notice, match="it lies in no run of yours"), pytest.raises(RequestError, match="no cluster"):
         plan(resume=str(stopped.run.checkpoint(5)))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {},
+            "steps left behind step 5: 95, which take 01:36:35 with the start at the 60 s a step of run-1, and the time limit is "
+            "00:30:00: it ends the job after about 28 of them, and --resume goes on from what it keeps by then. --time 02:05:00 leaves room for all",
+        ),
+        ({"time": "02:05:00"}, None),
+        ({"steps": 30}, None),
+        ({"micro_batch_size": 4}, None),
+    ],
+)
+def test_a_time_limit_that_cuts_the_rest_off_too_is_told_by_the_runs_own_pace(
+    tmp_path: Path, options: dict[str, Any], said: str | None
+) -> None:
+    folder = keeping(Folder(tmp_path / "logs" / "run-1"))
+    asks(folder, cluster="delta", account="bbka-delta-gpu", method="z3", model="tiny", steps=100, save_every=5, time="00:30:00")
+    write_json(folder.run.exit, {"schema": 1, "run_id": "run-1", "exit_code": 143, "signal": "TERM", "started_at": 1_790_000_000})
+    lines = [{"step": k, "loss": 6.0, "step_time_s": 60.0, "warmup": k <= 5, "time": 1_790_000_095.0 + 60 * k} for k in range(1, 20)]
+    folder.run.steps.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    told = [one for one in going_on(folder, **options).notices if one.startswith("steps left behind step")]
+    assert told == ([said] if said else [])
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def seen(node: LoginNode, *words: str, environ: dict[str, str] | None = None) ->
 def test_slurm_sees_the_options_that_pass_and_nothing_of_the_shell(node: LoginNode) -> None:
     options = {
         "nice=7": ("Nice", "7"),
-        "exclude=tw2": ("ExcNodeList", "tw2"),
+        "exclude=sky1": ("ExcNodeList", "sky1"),
         "--no-requeue": ("Requeue", "0"),
         "mem=5G": ("MinMemoryNode", "5G"),
         "begin=now+1hour": ("Reason", "JobHeldUser"),

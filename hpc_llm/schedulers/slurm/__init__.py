@@ -84,8 +84,10 @@ class Slurm(Scheduler):
 
     def objections(self, plan: Plan, cluster: Cluster) -> Iterator[str]:
         from hpc_llm.schedulers.slurm.check import live_partitions, objections
+        from hpc_llm.schedulers.slurm.nodes import objections_to_nodes
 
-        return objections(plan, cluster, self.cluster_name(), live_partitions())
+        found = list(objections(plan, cluster, self.cluster_name(), live_partitions()))
+        return iter(found or objections_to_nodes(plan, cluster))
 
     def arguments(self, job_name: str, comment: str | None, uuid: str) -> list[str]:
         from hpc_llm.schedulers.slurm.arguments import sbatch_arguments
