@@ -216,6 +216,29 @@ def test_the_script_of_one_node_fits_a_screen_and_has_its_blocks_in_order(cluste
         assert all(not re.search(r"^#(?! shellcheck)", block.partition("\n")[2], re.MULTILINE) for block in blocks)
 
 
+ADDING: list[dict[str, Any]] = [
+    {"sbatch": ["nice=7"]}, {"sbatch": ["nice=7", "begin=now+1hour", "mem=20G"]}, {"set": ["env.A=1", "env.B=2"]}, {"save_every": 5},
+    {"sbatch": ["signal=B:USR1@300"], "save_every": 5}, {"profile": "torch"}, {"profile": "nsys"}, {"profile": "rocprof"},
+]  # fmt: skip
+"""Options that may add a line for each thing in them."""
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_a_script_has_at_most_the_lines_that_the_docs_say(cluster: str) -> None:
+    def lines(**asked: Any) -> int | None:
+        try:
+            return len(script(cluster, asked.pop("method", "z3"), **asked).splitlines())
+        except PlanError:  # no method of that GPU, or no profiler
+            return None
+
+    of_methods = [lines(method=one) for one in METHODS]
+    assert max(filter(None, [*of_methods, lines(method="ddp", task="infer")])) <= 50
+    assert (lines(task="tune") or 0) <= 53
+    for asked in ADDING:
+        number = sum(len(one) if isinstance(one, list) else 1 for one in asked.values())
+        assert (lines(steps=40, **asked) or 0) <= 50 + number, asked
+
+
 # --- origins --------------------------------------------------------------------------------------------------------
 
 

@@ -71,8 +71,14 @@ def test_an_option_of_the_profile_passes_the_same_check(extra: str, said: str) -
             "--sbatch partion: --partion is no option of sbatch that is known here (did you mean --partition?), it passes as",
         ),
         ("memory=20G", "--sbatch memory: --memory is no option of sbatch that is known here (did you mean --mem?), it"),
-        ("walltime=2:00", "--sbatch walltime: --walltime is no option of sbatch that is known here (did you mean --time?)"),
-        ("time-limit=2:00", "--sbatch time-limit: --time-limit is no option of sbatch that is known here (did you mean --time?)"),
+        (
+            "walltime=2:00",
+            "--sbatch walltime: --walltime is no option of sbatch that is known here (did you mean --time?)",
+        ),
+        (
+            "time-limit=2:00",
+            "--sbatch time-limit: --time-limit is no option of sbatch that is known here (did you mean --time?)",
+        ),
         ("exclusiv", None),
         (
             "gpu_mode=shared",

@@ -34,7 +34,9 @@ def cut_off_again(planned: PlanWithOrigins, start: Kept, run: RunPaths, before: 
         return None
     fit = max(0, int((limit_s - first_s) / pace.step_time_s))
     goes_on = (
-        "--resume goes on from what it keeps by then" if plan.training.save_every else "nothing of them is kept without --save-every N"
+        "--resume goes on from what it keeps by then"
+        if plan.training.save_every
+        else "nothing of them is kept without --save-every N"
     )
     return (
         f"{LEFT} {start.step}: {left}, which take {format_time(round(whole_s))} with the start at the "

@@ -52,7 +52,7 @@ def status(
 
 
 def print_statuses(statuses: Sequence[RunStatus]) -> None:
-    """The table, and under it the reasons of runs that did not complete."""
+    """The table, and under it the reasons of runs that did not complete, and what ran otherwise than planned."""
     from hpc_llm.api.layout import format_time
 
     of_study = any(s.study for s in statuses)
@@ -77,6 +77,8 @@ def print_statuses(statuses: Sequence[RunStatus]) -> None:
         if s.reason:
             as_expected = "as expected: " if s.expect is not None and s.is_as_expected else ""
             typer.echo(wrapped(one_line(f"{s.run_id}: {as_expected}{with_logs(s.reason)}"), terminal_width(), 2))
+        if s.adapted:
+            typer.echo(wrapped(f"{s.run_id}: adapted to its node: {s.adapted}", terminal_width(), 2))
 
 
 def _saying_nothing(columns: Mapping[str, Sequence[str | int | None]]) -> Iterator[str]:

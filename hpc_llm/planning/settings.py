@@ -206,7 +206,9 @@ def _not_in(part: str, name: str) -> str:
     way = f"did you mean {name}?" if name in PATHS.keys() - FIXED.keys() else _meant(name)
     if way is not None:
         return f"there is no field '{name}' in {part}: {way}{'' if way.endswith('?') else '.'}"
-    inside = {path.partition(".")[2] for path, short in SHORT.items() if short not in FIXED and path.startswith(f"{part}.")}
+    inside = {
+        path.partition(".")[2] for path, short in SHORT.items() if short not in FIXED and path.startswith(f"{part}.")
+    }
     return unknown_name("field", name, inside, where=part)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -20,6 +19,7 @@ from hpc_llm.parsing.rows import measures_nothing
 from hpc_llm.parsing.sample import LossAt, StepSample
 from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.planning.study import StudyRun
+from hpc_llm.records.adapted import adaptations_of
 from hpc_llm.records.files import read_text
 from hpc_llm.records.possible import bounded
 from hpc_llm.records.run import Outcome, RunPaths, is_run
@@ -50,10 +50,6 @@ _UNSAID = {"tensor_parallel": 1, "fp8": False}
 """What plans meant before they said it."""
 _COMPUTED = "deepspeed.optimizer."
 """A plan's optimizer once more, in DeepSpeed's words."""
-
-
-_BESIDE = re.compile(r"\btelemetry\b|^ROUGE ")
-"""Adaptations that are none of the training."""
 
 _TEXTS = ("cluster", "gpu", "method", "model", "task", "precision")
 ASSUMABLE = (*_TEXTS, "nodes", "world_size", "micro_batch_size", "gradient_accumulation_steps", "sequence_length")
@@ -139,8 +135,8 @@ class ReportedRun:
         ran: dict[str, Any] = {f"{RAN}{name}": value for name, value in sorted(versions.items()) if value is not None}
         ran[f"{RAN}fused"] = " ".join(sorted(map(str, _items(self.result.get("fused"))))) or _NOTHING
         ran[f"{RAN}templates"] = self.templates or _NOTHING
-        said = (str(one).partition(":")[0] for one in _items(self.result.get("adaptations")))
-        ran[f"{RAN}adaptations"] = "; ".join(sorted(one for one in said if not _BESIDE.search(one))) or _NOTHING
+        said = sorted(one.partition(":")[0] for one in adaptations_of(self.result))
+        ran[f"{RAN}adaptations"] = "; ".join(said) or _NOTHING
         return ran
 
     @property

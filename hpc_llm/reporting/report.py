@@ -22,7 +22,7 @@ from hpc_llm.reporting.scaling import scaling
 from hpc_llm.reporting.sections import Section, sections
 from hpc_llm.reporting.statistics import CONFIDENCE_PERCENT
 from hpc_llm.reporting.table import Cells, Table
-from hpc_llm.reporting.together import note_of, note_of_unsteady
+from hpc_llm.reporting.together import note_of, note_of_adapted, note_of_unsteady
 
 _NAMED = 3
 """So many inputs are named in a line."""
@@ -100,7 +100,12 @@ def make_report(
         scaling=scaling(compared),
         references=references(runs, table, compared),
         baseline=against,
-        notes=[*note_of(runs, table.column("beside")), *note_of_unsteady(runs), *reading_notes()],
+        notes=[
+            *note_of(runs, table.column("beside")),
+            *note_of_unsteady(runs),
+            *note_of_adapted(runs),
+            *reading_notes(),
+        ],
     )
 
 

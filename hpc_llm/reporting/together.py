@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hpc_llm.errors import counted
 from hpc_llm.parsing.rows import TRAIN
+from hpc_llm.records.adapted import adaptations_of, in_short
 from hpc_llm.records.metrics import is_unsteady
 from hpc_llm.reporting.collect import ReportedRun
 
@@ -55,11 +56,26 @@ def note_of_unsteady(runs: Sequence[ReportedRun]) -> list[str]:
     )
 
 
+def note_of_adapted(runs: Sequence[ReportedRun]) -> list[str]:
+    """What ran otherwise than planned because of the node, with the runs that did, in a sentence."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        for sentence in adaptations_of(run.result):
+            names[in_short(sentence)].append(str(run.row.run_id or run.row.source))
+    told = [f"{said} ({', '.join(of[:_NAMED])}{_more(of)})" for said, of in list(names.items())[:_NAMED]]
+    return [f"Adapted to the node, otherwise than planned: {'; '.join(told)}{_more(list(names))}."] if told else []
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+
+
 def _told(runs: Sequence[ReportedRun], which: Sequence[bool], words: str) -> list[str]:
     """The sentence with how many they are, and the first few by name; nothing where there are none."""
     names = [str(run.row.run_id or run.row.source) for run, is_one in zip(runs, which, strict=True) if is_one]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return [f"{words.format(runs=counted(len(names), 'run'))} {', '.join(names[:_NAMED])}{more}."] if names else []
+    return (
+        [f"{words.format(runs=counted(len(names), 'run'))} {', '.join(names[:_NAMED])}{_more(names)}."] if names else []
+    )
 
 
 def _take_turns(one: ReportedRun, other: ReportedRun) -> bool:

@@ -22,7 +22,11 @@ def of_gone_run(name: str, logs: Path) -> str | None:
         if scheduler.is_this_machine:
             continue
         _, silence = scheduler.jobs_under(place.parent)
-        lists = f"does not say what goes on ({' '.join(silence.split())})" if silence else "lists no job that is proven to be its own"
+        lists = (
+            f"does not say what goes on ({' '.join(silence.split())})"
+            if silence
+            else "lists no job that is proven to be its own"
+        )
         way = scheduler.way_to_end("JOB")
         return (
             f"the folder of run {name} is gone from {logs}, and {scheduler.title} {lists}: nothing was done. A job whose name ends in "

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hpc_llm.planning.study import StudyRun
+from hpc_llm.records.adapted import adapted
 from hpc_llm.records.metrics import is_unsteady
 from hpc_llm.records.possible import bounded
 from hpc_llm.records.run import Outcome, RunPaths
@@ -50,6 +51,8 @@ class RunStatus:
     """The outcome that its study expects; None means that it completes."""
     smoke: bool | None = None
     """True where it is a small run that only shows that its study works."""
+    adapted: str | None = None
+    """What ran otherwise than planned because of the node, in short."""
 
     @property
     def is_as_expected(self) -> bool:
@@ -138,6 +141,7 @@ def _as_found(found: Look) -> RunStatus:
         tokens_per_second=measured or (progress.tokens_per_second if progress else None),
         step=progress.step if progress else None,
         steps=plan.whole("steps", least=0),
+        adapted=adapted(figures),
         **_place(StudyRun.of_record(records.experiment.get("study"))),
     )
 

@@ -270,7 +270,9 @@ def refuse_harmful(texts: Iterable[str], where: str) -> None:
         is_whole = re.fullmatch(r"[a-z][a-z0-9-]+", name) and (name in KNOWN or not _is_beginning(name))
         if is_whole and name not in _TRACKED and name not in _OWNED and not is_harmless(name, value):
             hint = f" (did you mean --{near}?)" if (near := _nearest(name)) else ""
-            known = "may run or load something, or lead the job elsewhere" if name in KNOWN else f"is not known here{hint}"
+            known = (
+                "may run or load something, or lead the job elsewhere" if name in KNOWN else f"is not known here{hint}"
+            )
             known = "says to whom Slurm writes of the job" if name == ADDRESSEE else known
             raise RequestError(
                 f"{where}: sbatch.{name} {known}, and a file may be a stranger's. Say it on the command line: "
@@ -345,7 +347,9 @@ def not_known(name: str) -> str | None:
 def _nearest(name: str) -> str | None:
     """The option that is written nearly so, else the longest with which the name begins or ends, as `memory` with `mem`."""
     close = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.8)
-    parts = [one for one in sorted(KNOWN) if len(one) >= _SHORTEST_PART and one in (name[: len(one)], name[-len(one) :])]
+    parts = [
+        one for one in sorted(KNOWN) if len(one) >= _SHORTEST_PART and one in (name[: len(one)], name[-len(one) :])
+    ]
     return next(iter(close or sorted(parts, key=len, reverse=True)), None)
 
 

@@ -212,9 +212,24 @@ def test_a_time_limit_that_cuts_the_rest_off_too_is_told_by_the_runs_own_pace(
     tmp_path: Path, options: dict[str, Any], said: str | None
 ) -> None:
     folder = keeping(Folder(tmp_path / "logs" / "run-1"))
-    asks(folder, cluster="delta", account="bbka-delta-gpu", method="z3", model="tiny", steps=100, save_every=5, time="00:30:00")
-    write_json(folder.run.exit, {"schema": 1, "run_id": "run-1", "exit_code": 143, "signal": "TERM", "started_at": 1_790_000_000})
-    lines = [{"step": k, "loss": 6.0, "step_time_s": 60.0, "warmup": k <= 5, "time": 1_790_000_095.0 + 60 * k} for k in range(1, 20)]
+    asks(
+        folder,
+        cluster="delta",
+        account="bbka-delta-gpu",
+        method="z3",
+        model="tiny",
+        steps=100,
+        save_every=5,
+        time="00:30:00",
+    )
+    write_json(
+        folder.run.exit,
+        {"schema": 1, "run_id": "run-1", "exit_code": 143, "signal": "TERM", "started_at": 1_790_000_000},
+    )
+    lines = [
+        {"step": k, "loss": 6.0, "step_time_s": 60.0, "warmup": k <= 5, "time": 1_790_000_095.0 + 60 * k}
+        for k in range(1, 20)
+    ]
     folder.run.steps.write_text("".join(json.dumps(one) + "\n" for one in lines))
     told = [one for one in going_on(folder, **options).notices if one.startswith("steps left behind step")]
     assert told == ([said] if said else [])

@@ -30,7 +30,9 @@ def gone(on_cluster: ScratchSlurm, tmp_path: Path) -> tuple[RunPaths, str, str]:
     return run, job, uuid
 
 
-def test_a_job_that_proves_itself_is_ended_by_the_name_of_its_run(gone: tuple[RunPaths, str, str], slurm: ScratchSlurm) -> None:
+def test_a_job_that_proves_itself_is_ended_by_the_name_of_its_run(
+    gone: tuple[RunPaths, str, str], slurm: ScratchSlurm
+) -> None:
     run, job, _ = gone
     [done] = cancel("gone", logs=run.root.parent)
     assert done.problem is None and done.job_id == job and slurm.job_state(job) == "CANCELLED"
@@ -56,7 +58,9 @@ def test_where_slurm_does_not_answer_that_is_said(
     gone: tuple[RunPaths, str, str], without_answers: ScratchSlurm, slurm: ScratchSlurm
 ) -> None:
     run, job, uuid = gone
-    with pytest.raises(RequestError, match=rf"Slurm does not say what goes on \(.*\): nothing was done.*-{uuid[:8]} is this run's"):
+    with pytest.raises(
+        RequestError, match=rf"Slurm does not say what goes on \(.*\): nothing was done.*-{uuid[:8]} is this run's"
+    ):
         cancel("gone", logs=run.root.parent)
     slurm.run("scancel", job)
 

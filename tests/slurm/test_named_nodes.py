@@ -63,7 +63,10 @@ def test_where_the_node_that_is_left_is_away_that_is_told(node: LoginNode, slurm
     try:
         done = node.ask("submit", *ASKED, "--sbatch=exclude=delta1")
         assert done.returncode == 0
-        assert "leaves 1 of the 2 nodes of partition gpuA100x4, of which delta2 is drained: the job waits until" in done.stderr
+        assert (
+            "leaves 1 of the 2 nodes of partition gpuA100x4, of which delta2 is drained: the job waits until"
+            in done.stderr
+        )
     finally:
         slurm.run("scontrol", "update", "nodename=delta2", "state=resume")
         node.ask("cancel", *(path.name for path in node.logs.glob("[!.]*")))
