@@ -1,24 +1,32 @@
 """Whether a step that comes again is another rank's copy of the line, or the first step of another run.
 
-Ranks that print the same lines do so step by step, and one that lags is soon level with the others; a run that begins anew goes
-back to the very first step, and prints each step as often as the one before did.
+Ranks that print the same lines do so step by step, and one that lags is soon level with the others, however much else stands between
+their lines; a run that begins anew goes back to the very first step, and prints each step as often as the one before did. One that goes
+on from a checkpoint repeats a few steps once each, or stands behind a failure.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from hpc_llm.causes.tracebacks import TRACEBACK
+from hpc_llm.parsing.doubt import FAILED
 from hpc_llm.parsing.matches import Hit, line_at, stream_of
 from hpc_llm.parsing.rules import Kind, Rule, Value
 from hpc_llm.parsing.run import LogRun
 
 _RANKS = re.compile(rb"\d{1,5}")
 _NEAR = 2048
-"""A step number that comes again within so many bytes is another rank's copy and no new run."""
+"""A step number that comes again within so many bytes is another rank's copy and no new run, whatever failed in between."""
+_ENOUGH = 2
+"""So many of the next steps tell: of ranks one of them comes again."""
+_LINES = 8
+"""Among so many lines one that tells of a place is looked for again: it has no number of its own."""
+_TOLD = ("order", "loss", "grad_norm", "learning_rate")
 _LINE = re.compile(rb"(\d{1,5}):")
 _LOOKED_AT = 64
 """So many of the next matches tell whether lines with the prefix of before come again."""
@@ -51,6 +59,11 @@ class Copies:
     """The run of which another rank prints all steps once more, behind its end."""
     _second: Value | None = None
     """The number that the last second line of a step has."""
+    _said_in: LogRun | None = None
+    _said: deque[tuple[Mapping[str, Value], float | None]] = field(default_factory=lambda: deque(maxlen=_LINES))
+    """The last lines of that run which tell of a place, each with its step where that is known."""
+    _failed: bool = False
+    """What was printed since the last step line, in the parts of the log that were read before, tells of a failure."""
 
     def note(self, run: LogRun, number: float | None) -> None:
         """Another rank printed this step of the run."""
@@ -155,9 +168,43 @@ class Copies:
             return False
         if self.is_of_another(run, number, found, chunk):
             return True
-        if number is None or number not in run.recent or distance >= _NEAR:
+        if number is None or number not in run.recent:
             return False
-        return not self.begin_anew(run, number, found.rule)
+        if distance < _NEAR:
+            return not self.begin_anew(run, number, found.rule)
+        return not (
+            self.has_failed(chunk, found.start - distance, found.start) or self._goes_on_from(run, number, found.rule)
+        )
+
+    def has_failed(self, chunk: bytes, since: int, until: int) -> bool:
+        """Whether what was printed since the last step line tells of a failure or a restart; before the chunk, if that is where it stands."""
+        return (since < 0 and self._failed) or FAILED.search(chunk, max(0, since), until) is not None
+
+    def leave(self, chunk: bytes, since: int) -> None:
+        """The chunk was read; its last step line ends at `since`."""
+        self._failed = self.has_failed(chunk, since, len(chunk))
+
+    def _goes_on_from(self, run: LogRun, number: float, rule: Rule | None) -> bool:
+        """Whether a run goes on from a checkpoint with this step, which the run before has: it prints each step once, as that one did."""
+        if self._run is run and self._copied:
+            return self.begin_anew(run, number, rule)
+        numbers = [number, *islice(self._coming(rule), _LOOKED_AT)]
+        return len(numbers) > _ENOUGH and all(other > one for one, other in pairwise(numbers))
+
+    def says_again(self, run: LogRun, found: Hit, values: Mapping[str, Value]) -> bool:
+        """Whether a line that tells of a place in an epoch is another rank's copy: it says what one of the last lines said."""
+        if found.format is None or not found.format.one_loss or "order" not in values or "loss" not in values:
+            return False
+        if self._said_in is not run:
+            self._said_in = run
+            self._said.clear()
+        told = {name: values[name] for name in _TOLD if name in values}
+        step = values.get("clock_step", values.get("step"))
+        number = float(step) if isinstance(step, (int, float)) else None
+        if any(told == other and (None in (number, at) or number == at) for other, at in self._said):
+            return True
+        self._said.append((told, number))
+        return False
 
     def _is_numbered(self, run: LogRun, found: Hit, chunk: bytes) -> bool:
         """Whether what stands before the lines is their number in a file, as `grep -n` writes it: each once, and always a larger one."""

@@ -21,9 +21,10 @@ _OVERRIDES = re.compile(
 )
 _LINE = 400
 """So far before and behind the value such words are looked for, in its line and the one before."""
-_ANEW = re.compile(
+FAILED = re.compile(
     rb"Traceback \(most recent call last\)|srun: error|ChildFailedError|slurmstepd|(?i:\brestart|\brelaunch|\bretry|\battempt)"
 )
+"""What stands between a program that failed and one that is started in its place."""
 _BETWEEN = 1 << 16
 _MOST_TOLD = 4
 
@@ -70,7 +71,7 @@ class Doubt:
 
     def restart(self, chunk: bytes, position: int, known: Known) -> None:
         """A program is started there: behind a failure its settings replace those that were said before."""
-        if (self.said or self.values) and _ANEW.search(chunk, max(0, position - _BETWEEN), position):
+        if (self.said or self.values) and FAILED.search(chunk, max(0, position - _BETWEEN), position):
             self.said, self.values = {}, {}
             self.stale = {(below, name) for below in (False, True) for name in WEIGHED & known[below].keys()}
 

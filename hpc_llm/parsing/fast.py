@@ -158,7 +158,7 @@ class FastLane:
         order = self._counted(chunk, last, steps) if self._order == "step" else self._ordered(chunk, last, steps)
         has_losses = "loss" in self._wanted
         losses = self._alone["loss"].findall(chunk) if order and has_losses else []
-        if order is None or (has_losses and len(losses) != steps):
+        if order is None or (has_losses and len(losses) != steps) or self._may_hold_copies(order, losses):
             return None
         if not self._has_equal_steps(chunk, steps):
             return None
@@ -195,6 +195,11 @@ class FastLane:
         texts = self._alone[self._order].findall(chunk)
         order = floats(number, texts) if len(texts) == steps else []
         return order if order and all(map(le, chain((last,), order), order)) and order[-1] < LARGEST else None
+
+    def _may_hold_copies(self, order: Sequence[float], losses: Sequence[bytes]) -> bool:
+        """Whether two lines tell the same of one place, where lines have no number: only the careful lane knows copies."""
+        pairs = list(zip(order, losses, strict=False)) if self._order != "step" else []
+        return len(set(pairs)) < len(pairs)
 
     def _facts(self, chunk: bytes) -> Mapping[str, Value]:
         """What the last step line says."""
@@ -279,6 +284,8 @@ class FastLane:
             return None
         if any(len(set(columns[name])) > 1 for name in VARIES if name in columns):
             return None  # steps of unequal work are counted one by one
+        if self._may_hold_copies(order, columns.get("loss", ())):
+            return None
         values = {name: self._convert(name, columns[name]) for name in self._wanted}
         return self._steps(order, values, columns["loss"] if "loss" in self._wanted else (), chunk)
 

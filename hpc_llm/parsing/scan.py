@@ -148,6 +148,7 @@ class Scanner:
             if one.start < starts[-1]:
                 self._aside = {}  # that step has it
         self._begun.note(chunk, self._offset, self.run, self._taken_to)
+        self._copies.leave(chunk, self._last_step_end - self._offset)
         return True
 
     # The careful lane
@@ -170,6 +171,7 @@ class Scanner:
         self._hand_over(chunk, len(chunk))
         self._handed_to = 0
         self._begun.note(chunk, self._offset, self.run, self._taken_to)
+        self._copies.leave(chunk, self._last_step_end - self._offset)
         if self._count_unparsed:
             self.unparsed.look(chunk, [(one.start, one.end) for one in accepted])
         if not self._careful_only and self.run.lines > lines:
@@ -290,7 +292,9 @@ class Scanner:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
             return
-        elif self._copies.is_copy(self.run, step, number, found, chunk, position - self._last_step_end):
+        elif self._copies.is_copy(
+            self.run, step, number, found, chunk, position - self._last_step_end
+        ) or self._copies.says_again(self.run, found, values):
             self._copies.note(self.run, number)
             self._last_step_end = position + found.end - found.start  # many ranks print many lines
             self.run.learn_peaks(values)

@@ -86,3 +86,57 @@ def test_a_run_that_begins_anew_with_the_same_losses_is_another(read: Callable[.
     assert len(read(text + text).rows) == 2
     silent = "".join(f"{line}\n" for line in steps)  # of a program that does not say when it begins
     assert len(read(silent + silent).rows) == 2
+
+
+BETWEEN = "a word about nothing that a program prints now and then\n"
+EACH = {
+    "homework": "[Step {n}/40] Loss: {loss:.4f} | Tokens/s: {rate}.25 | GPU Mem (GB): 26.79 | Peak Mem: 33.51\n",
+    "titan": "[titan] step: {n:2}  loss: {loss:.4f}  memory: 44.97GiB(47.34%)  tps: {rate}\n",
+    "megatron": " iteration {n:8}/     100 | consumed samples: {n:12} | elapsed time per iteration (ms): {rate}.5 | learning rate: 1.5E-04 | global batch size:     8 | lm loss: {loss:.6E} | loss scale: 1.0 |\n",
+    "nanogpt": "iter {n}: loss {loss:.4f}, time {rate}.00ms, mfu 10.00%\n",
+}  # fmt: skip
+
+
+def printed(program: str, n: int, rank: int = 0) -> str:
+    return EACH[program].format(n=n, loss=5 - n / 50, rate=130 + rank)
+
+
+@pytest.mark.parametrize("program", EACH)
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("lines", [0, 6, 50, 700])
+def test_ranks_without_labels_are_one_run_however_much_stands_between_their_lines(
+    read: Callable[..., Reading], program: str, ranks: int, lines: int
+) -> None:
+    """Where nothing says how many ranks there are, there is no rate of all of them."""
+    [alone] = read("".join(printed(program, n) for n in range(1, 21))).rows
+    text = "".join(printed(program, n, rank) + BETWEEN * lines for n in range(1, 21) for rank in range(ranks))
+    [row] = read(text).rows
+    assert row.to_dict() == alone.to_dict()
+    assert row.measured_steps and row.world_size is row.tokens_per_second is None
+
+
+@pytest.mark.parametrize("program", EACH)
+@pytest.mark.parametrize("sign", ["Traceback (most recent call last):\n", "srun: error: n1: task 0: Killed\n", ""])
+def test_a_run_that_goes_on_from_a_checkpoint_behind_much_text_is_another(
+    read: Callable[..., Reading], program: str, sign: str
+) -> None:
+    """Without a word about what happened it is told by its steps, each of which is printed once."""
+    first, later = ("".join(printed(program, n) for n in steps) for steps in (range(1, 13), range(11, 21)))
+    text = f"{first}{BETWEEN * 30}{sign}{BETWEEN * 30}{later}"
+    assert [(row.loss_first, row.loss_last) for row in read(text).rows] == [(4.98, 4.76), (4.78, 4.6)]
+
+
+@pytest.mark.parametrize("lines", [0, 6, 50])
+def test_what_the_trainer_prints_on_each_node_makes_no_other_rate(read: Callable[..., Reading], lines: int) -> None:
+    head = "***** Running training *****\n  Num examples = 160\n  Total optimization steps = 20\n"
+    said = [
+        f"{{'loss': {5 - n / 10}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': {n / 20}, 'num_input_tokens_seen': {1000 * n}, "
+        f"'train_runtime': {2.0 + n / 2}, 'train_tokens_per_second': {1000 * n / (2 + n / 2):.1f}}}\n"
+        for n in range(1, 21)
+    ]
+    end = "{'train_runtime': 12.0, 'train_steps_per_second': 1.667, 'epoch': 1.0}\n"
+    [alone] = read(head + "".join(said) + end).rows
+    nodes = [line + BETWEEN * lines for line in (*said, end) for _ in range(2)]
+    [row] = read(head + "".join(nodes)).rows
+    assert alone.tokens_per_second == pytest.approx(20000 / 12, rel=1e-4)
+    assert row.to_dict() == alone.to_dict()
