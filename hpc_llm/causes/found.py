@@ -49,7 +49,7 @@ LOUD = (
 
 # Of both, the label of srun or pdsh is that of a node's launcher, and the program's own the rank.
 _RANK = re.compile(
-    rb"[ \t]{0,80}(?:(?:[\w.-]{1,60}: ?)?\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
+    rb"(?: {0,8}\d{1,9}\t)?[ \t]{0,80}(?:(?:[\w.-]{1,60}: ?)?\[(?:rank|default|Rank )(\d{1,5})\]:?|\[\d+,(?:mpirank:)?(\d{1,5})[^\]\n]{0,40}\](?:<std\w+>)?:?|(\d{1,5}): )"
 )
 _OF_TORCH = re.compile(rb"\[rank(\d{1,5})\]:")
 _BOXED = re.compile(rb"[^\n]{0,80}?\xe2\x94\x82 (?:\xe2\x9d\xb1| ) {0,8}\d{1,7} \xe2\x94\x82")

@@ -30,6 +30,8 @@ _BOX = b"\xe2\x95\xad"  # the corner of the frame in which rich prints traceback
 _BAR = re.compile(rb"\d%\||it/s|s/it|\[\d+:\d\d<")
 _LABEL = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\))$")
 _LABELS = re.compile(rb"(?:\[(?:rank|default|Rank )?\d{1,5}\]:|\(\w{1,60} pid=[^()\n]{1,80}\)|\d{1,5}:)")
+_NUMBER = re.compile(rb"[ \t]{0,8}(\d{1,9})([:\t])")
+"""The number of a line in the file from which `grep -n` or `cat -n` took it."""
 _CLOCK = re.compile(
     rb"(?:\d{4}[-/]\d\d[-/]\d\d[T _]|\b[A-Z][a-z]{2} {1,2}\d{1,2} )?(?<!\d)\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?|(?<![\d.:])\d{1,10}\.\d{1,9}(?![\d.])"
 )
@@ -86,7 +88,7 @@ def _end_of(text: bytes, begin: int, before: bytes) -> tuple[tuple[int, str, str
         label = _LABEL.search(prefix)
         prefix = label[0] if label else b""
     position = text.find(b"\n", begin) + 1
-    opens = _opens(_prefix_below(text, position, prefix))
+    opens = _numbered(text, begin, position, prefix) or _opens(_prefix_below(text, position, prefix))
     margin = b" " * _margin(text, position, opens)
     limit = min(len(text), begin + LONGEST)
     indented = False
@@ -114,6 +116,16 @@ def _opens(prefix: bytes) -> re.Pattern[bytes]:
         parts += [re.escape(prefix[at : clock.start()]), _DIGITS.sub(rb"\\d+", re.escape(clock[0]))]
         at = clock.end()
     return re.compile(b"".join((*parts, re.escape(prefix[at:]))))
+
+
+def _numbered(text: bytes, begin: int, position: int, prefix: bytes) -> re.Pattern[bytes] | None:
+    """The same where the prefix begins with the number of a line in its file: the first frame, right below, has the next one."""
+    own, below = _NUMBER.match(prefix), _NUMBER.match(text, position)
+    if own is None or below is None or below[2] != own[2] or int(below[1]) != int(own[1]) + 1:
+        return None
+    opens = re.compile(rb"[ \t]{0,8}\d{1,9}" + own[2] + _opens(prefix[own.end() :]).pattern)
+    opened = opens.match(text, position)
+    return opens if opened and text[opened.end() : opened.end() + 80].lstrip(b" ").startswith(b"File ") else None
 
 
 def _prefix_below(text: bytes, position: int, prefix: bytes) -> bytes:

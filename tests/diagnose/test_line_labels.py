@@ -34,6 +34,41 @@ def test_a_message_behind_labels_is_the_same(message: str, cause: str, label: st
     assert found.confidence == diagnose(message).confidence
 
 
+NUMBERS = {"cat -n": "{:6}\t", "grep -n": "{}:"}
+TRACEBACK = 'Traceback (most recent call last):\n  File "/w/train.py", line 4, in <module>\n    main()\n{}\n'
+RAISED = {
+    "": "ValueError: widths differ",
+    "[rank3]:": "ValueError: widths differ",
+    "2026-01-01 10:00:00,123 ": "pkg.ShapeMismatch: widths differ",
+}
+
+
+@pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize("first", [1, 98])
+@pytest.mark.parametrize(("label", "raised"), RAISED.items())
+def test_the_numbers_of_lines_hide_no_exception(
+    label: str, raised: str, first: int, number: str, diagnose: Diagnose
+) -> None:
+    text = f"it begins\n{TRACEBACK.format(raised)}a last line\n"
+    lines = [label + line for line in text.splitlines(keepends=True)]
+    found = diagnose("".join(number.format(n) + line for n, line in enumerate(lines, first)))
+    assert (found.cause.id, found.details) == ("python_exception", diagnose("".join(lines)).details)
+    assert found.details["message"] == "widths differ"
+
+
+@pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize(("message", "cause"), MESSAGES.items())
+def test_the_numbers_of_lines_hide_no_message(message: str, cause: str, number: str, diagnose: Diagnose) -> None:
+    log = "".join(number.format(n) + line for n, line in enumerate(message.splitlines(keepends=True), 9))
+    assert diagnose(log).cause.id == cause
+
+
+def test_ranks_in_turns_are_no_numbers_of_lines(diagnose: Diagnose) -> None:
+    ranks = [TRACEBACK.format(f"ValueError: of {rank}").splitlines() for rank in range(3)]
+    log = "".join(f"{rank}: {lines[n]}\n" for n in range(4) for rank, lines in enumerate(ranks))
+    assert diagnose(log).details["message"] == "of 0"
+
+
 @pytest.mark.parametrize("before", ["the answer 0: ", "see worker-0: ", "0: it said ", "> 0: "])
 def test_words_before_it_are_no_label(before: str, diagnose: Diagnose) -> None:
     for message in ("SyntaxError: invalid syntax\n", "nvcc fatal   : Unsupported gpu architecture 'compute_30'\n"):
