@@ -85,7 +85,8 @@ a progress bar's first state: of another run where the one before is over."""
 PREDICTS = "predicts"
 """With it a program that otherwise trains has answered samples."""
 BELOW = "steps_below"
-"""Under this name a run counts the steps that a library below its program printed."""
+BELOW_SINCE = "steps_below_since"
+"""Under these names a run counts the steps that a library below its program printed before the program's first, and since."""
 
 OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
 """What older versions of a program call a column; a pattern may hold both."""

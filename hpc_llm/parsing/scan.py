@@ -22,7 +22,7 @@ from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, st
 from hpc_llm.parsing.mixed import Mixture, first_piece, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
-from hpc_llm.parsing.rules import BEGINS, BELOW, EACH_RANK, FIRST_BAR, LARGEST, PAUSES, Kind, Rule, Value
+from hpc_llm.parsing.rules import BEGINS, BELOW, BELOW_SINCE, EACH_RANK, FIRST_BAR, LARGEST, PAUSES, Kind, Rule, Value
 from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.unparsed import Unparsed
@@ -151,8 +151,6 @@ class Scanner:
         self._copies.leave(chunk, self._last_step_end - self._offset)
         return True
 
-    # The careful lane
-
     def _careful(self, chunk: bytes) -> None:
         chunk = sources.without_endless_lines(chunk)
         lines = self.run.lines
@@ -261,7 +259,8 @@ class Scanner:
         """What a library below the program says: facts, and more about the program's next step."""
         if kind in (Kind.STEP, Kind.TICK):
             self._aside.update(values)
-            self.run.companion[BELOW] = int(self.run.companion.get(BELOW, 0)) + 1
+            count = BELOW_SINCE if self.run.has_steps else BELOW
+            self.run.companion[count] = int(self.run.companion.get(count, 0)) + 1
         of_the_run = {n: v for n, v in values.items() if kind is not Kind.STEP or n in PEAKS or n not in _STEP_FIELDS}
         if kind is not Kind.TICK:
             self.run.learn(self._later.take(self.run, of_the_run, True, found, chunk), companion=True)

@@ -12,7 +12,7 @@ from hpc_llm.parsing.completing import tokens_per_step
 from hpc_llm.parsing.mixed import LOSSES, has_too_many_lines, in_words
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, EVAL, INFER, TRAIN, UNKNOWN_FORMAT, Row
-from hpc_llm.parsing.rules import BEGINS, EMPTY_COLUMNS, LEFT_EMPTY, PREDICTS, Value
+from hpc_llm.parsing.rules import BEGINS, BELOW, BELOW_SINCE, EMPTY_COLUMNS, LEFT_EMPTY, PREDICTS, Value, leave_empty
 from hpc_llm.parsing.run import PEAKS, RATES, LogRun
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.relations import broken
@@ -30,6 +30,8 @@ _AND_ROUNDING = 1.01
 LEAST_FOR_WARMUP = 3
 """With fewer step lines than this the first one is not left out of the means where the log begins in the middle of a run."""
 
+_TELL = 3
+"""Among so many step lines of a program stand those of its library, if it prints any."""
 _SAMPLED, _NO_SAMPLE = 1.5, 0.1
 """Printed steps stand so far apart, and their mean is so far from that of all, where they tell nothing of the others."""
 _ROUNDED_BYTES = 0.01 * (1 << 30)
@@ -41,6 +43,7 @@ MESSAGES = "messages"
 def row_of(run: LogRun) -> Row:
     """The run as a row; `run_id` and `source` are the caller's to fill in. It must be settled."""
     run.flush()
+    _leave_out_another_below(run)
     run.settle_opening()
     is_cut = bool(run.orphans) and not run.lines
     if is_cut:  # the beginning of the log, with the step's number, is missing
@@ -86,6 +89,13 @@ def row_of(run: LogRun) -> Row:
     if run.mixed is not None:
         _empty(run, columns)
     return Row(**columns)
+
+
+def _leave_out_another_below(run: LogRun) -> None:
+    """Of a library that printed steps before the program's first one and none since nothing is known: another program worked with it."""
+    if run.lines >= _TELL and float(run.companion.get(BELOW, 0)) > 1 and BELOW_SINCE not in run.companion:
+        run.companion = {}
+        leave_empty(run.values, "what a library below said: its steps all stand before the first of the program")
 
 
 def _larger_below(run: LogRun) -> dict[str, Value]:

@@ -73,3 +73,31 @@ def test_a_timer_s_line_that_is_printed_twice_is_of_one_step(
     [twice] = read("".join(prefix + line for line in lines for prefix in prefixes)).rows
     assert once.step_time_s_mean is not None
     assert (twice.measured_steps, twice.step_time_s_mean) == (once.measured_steps, once.step_time_s_mean)
+
+
+ALONE = (
+    "[INFO] [config.py:984:print]   world_size ...... 8\n[INFO] [config.py:984:print]   train_batch_size ...... 16\n"
+    + "".join(
+        f"[INFO] [timer.py:264:stop] epoch=0/micro_step={i}/global_step={i}, RunningAvgSamplesPerSec=50.0, CurrSamplesPerSec=50.0, MemAllocated=13.5GB, MaxMemAllocated=30.0GB\n"
+        for i in range(10, 110, 10)
+    )
+)
+PROGRAMS = {
+    "trainer": "{{'loss': {loss}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': {epoch}}}\n",
+    "titan": "[titan] step: {n:2}  loss: {loss}  memory: 44.97GiB(47.34%)  tps: 7,010\n",
+    "nanogpt": "iter {n}: loss {loss}, time 500.00ms, mfu 10.00%\n",
+}
+
+
+@pytest.mark.parametrize("line", PROGRAMS.values(), ids=PROGRAMS)
+def test_an_engine_whose_steps_all_stand_before_a_program_is_none_of_it(
+    read: Callable[..., Reading], line: str
+) -> None:
+    """One that a program works with prints among the program's steps."""
+    lines = [line.format(n=n, loss=5 - n / 10, epoch=n / 20) for n in range(1, 21)]
+    [alone], [row] = read("".join(lines)).rows, read(ALONE + "".join(lines)).rows
+    assert row.to_dict() == alone.to_dict()
+    assert row.world_size is row.global_batch_size is row.peak_allocated_bytes is None
+    engine = ALONE.splitlines(keepends=True)[-1].replace("=100", "=110")
+    [own] = read(ALONE + "".join([*lines[:10], engine, *lines[10:]])).rows
+    assert (own.world_size, own.global_batch_size) == (8, 16)
