@@ -86,6 +86,10 @@ class Held:
             self.behind = self.origin(run)
         return is_other
 
+    def begins_anew(self, run: LogRun, number: float | None) -> bool:
+        """Whether the program said how it is set up, and goes back to a step that `run` has: it was started again."""
+        return len(self.values) > 1 and run.numbered and run.goes_back(number, by_step=True)
+
     def origin(self, run: LogRun) -> LogRun:
         """The run behind which `run` stands, where so few of its steps were seen that the two may yet prove to be mixed."""
         return self.behind if self.behind is not None and run.lines <= _FEW else run

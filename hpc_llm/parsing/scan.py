@@ -285,7 +285,8 @@ class Scanner:
         if is_over and self._copies.is_behind_end(self.run, number, values, found, chunk, self._rules_of_step):
             self.run.learn_peaks(values)
             return
-        if is_over:
+        is_others = self._copies.is_of_another_rank(self.run, found, chunk)
+        if is_over or (self._later.begins_anew(self.run, number) and not is_others):
             self._begin(chunk, found.start, only_after_results=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)

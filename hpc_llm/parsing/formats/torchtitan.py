@@ -4,8 +4,6 @@ Lines between two log steps are not printed: a line stands for all steps since t
 throughput `wps`; the teraflops and the gradient norm are not in all of them. Validation prints a line of its own and begins to
 count tokens, time and memory anew, so the step line after it holds none of it. Of a pipeline's stages the last alone has a loss:
 the others print -1.
-
-Not all versions say `Starting job`: a launch begins with its mesh, and the settings of training stand before its first step.
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ FORMAT = LineFormat(
         ),
         rule(Kind.RUN, r"Saving the checkpoint\b", literal="Saving the checkpoint", pauses=True),
         rule(
-            Kind.SETUP,
+            Kind.RUN,
             r"(?:Training starts at step \d+, with|Trainer is initialized with) local batch size <micro_batch_size>, global batch size <global_batch_size>"
             r"(?:, gradient accumulation steps <gradient_accumulation_steps>)?, sequence length <sequence_length>,"
             r" total steps <total_steps>",
@@ -87,7 +85,7 @@ FORMAT = LineFormat(
         ),
         rule(Kind.RUN, r"(?:CUDA|HIP|XPU) capacity: (?P<gpu>.{2,60}?) with ", literal=" capacity: "),
         rule(
-            Kind.SETUP,
+            Kind.RUN,
             r"Training starts at step \d+, with local batch size: <micro_batch_size>, global batch size: <global_batch_size>,"
             r" sequence length: <sequence_length>, total steps: <total_steps>",
             literal="with local batch size: ",
@@ -95,13 +93,13 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"GPU capacity: (?P<gpu>.{2,60}?) \(\d+\) with ", literal="GPU capacity: "),
         rule(Kind.RUN, r"\) +wps: ", lambda _: {_OLD: 1}, literal=" wps: "),
         rule(
-            Kind.START,
+            Kind.RUN,
             r"Building \d+-D device mesh with [\[(][^\])\n]*[\])], \[([\d, ]+)\]",
             _mesh,
             literal="-D device mesh with ",
         ),
         rule(
-            Kind.START,
+            Kind.RUN,
             r"Building device mesh with parallelism: (pp=\d+, dp_replicate=\d+, dp_shard=\d+, cp=\d+, tp=\d+)\b",
             _mesh,
             literal="Building device mesh with parallelism: ",
