@@ -15,6 +15,10 @@ _LAYER_LAUNCHES = 100.0
 """Operations of a layer of the Llama family in forward and backward, as profilers count them; what a launch takes is fitted to it."""
 _MORE_OF_T5 = 2.0
 """How many times as many one of a T5 is: its attention adds a bias, decoders have two of it. By one run, flan-t5-large with 4 x 512 on an H100."""
+_EAGER_LAUNCHES = 45.0
+"""What eager attention adds to a layer: its mask, a softmax in fp32, keys and values repeated. By two runs on an H100 (results/settings.csv)."""
+_INT8_CALLS = 1.7
+"""How many times as many operations as a matrix in 4 bits one in int8 takes, which looks for outliers. By five runs, of the same file."""
 _SMOOTHNESS = 4.0
 """How sharply the slower of GPU and host takes over: the two alternate within a step, and neither hides all of the other."""
 _CALLED, _CALLED_OF_ADAPTER = 13, 4
@@ -162,8 +166,11 @@ def launches(work: Work, rates: Rates) -> float:
     own = _LAYER_LAUNCHES * (1.0 if work.layers.share == 1.0 else _MORE_OF_T5)
     layer = own + work.recompute * program.recompute_launches
     layer += again * work.adapters * program.adapter_launches
+    if not work.has_fused_attention:
+        layer += again * _EAGER_LAUNCHES
     if work.quantized_bytes:
-        layer += (2 + work.recompute) * len(work.layers.matrices) * program.quantized_launches
+        calls = program.quantized_launches * (_INT8_CALLS if work.quantized_bytes == 1.0 else 1.0)
+        layer += (2 + work.recompute) * len(work.layers.matrices) * calls
     return work.layers.number * (layer + _engine_launches(work, rates))
 
 
