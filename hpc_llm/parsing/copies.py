@@ -24,9 +24,10 @@ _NEAR = 2048
 """A step number that comes again within so many bytes is another rank's copy and no new run, whatever failed in between."""
 _ENOUGH = 2
 """So many of the next steps tell: of ranks one of them comes again."""
-_LINES = 8
+FEW_LINES = 8
 """Among so many lines one that tells of a place is looked for again: it has no number of its own."""
-_TOLD = ("order", "loss", "grad_norm", "learning_rate")
+_MARKS = ("grad_norm", "learning_rate")
+_TOLD = ("order", "loss", *_MARKS)
 _LINE = re.compile(rb"(\d{1,5}):")
 _LOOKED_AT = 64
 """So many of the next matches tell whether lines with the prefix of before come again."""
@@ -60,7 +61,7 @@ class Copies:
     _second: Value | None = None
     """The number that the last second line of a step has."""
     _said_in: LogRun | None = None
-    _said: deque[tuple[Mapping[str, Value], float | None]] = field(default_factory=lambda: deque(maxlen=_LINES))
+    _said: deque[tuple[Mapping[str, Value], float | None]] = field(default_factory=lambda: deque(maxlen=FEW_LINES))
     """The last lines of that run which tell of a place, each with its step where that is known."""
     _failed: bool = False
     """What was printed since the last step line, in the parts of the log that were read before, tells of a failure."""
@@ -180,9 +181,24 @@ class Copies:
         """Whether what was printed since the last step line tells of a failure or a restart; before the chunk, if that is where it stands."""
         return (since < 0 and self._failed) or FAILED.search(chunk, max(0, since), until) is not None
 
-    def leave(self, chunk: bytes, since: int) -> None:
-        """The chunk was read; its last step line ends at `since`."""
+    def leave(
+        self, chunk: bytes, since: int, run: LogRun | None = None, told: Iterable[Mapping[str, Value]] = ()
+    ) -> None:
+        """The chunk was read; its last step line ends at `since`, and `told` is what the last ones said if none was looked at alone."""
         self._failed = self.has_failed(chunk, since, len(chunk))
+        if run is not None:
+            self._turn_to(run)
+            self._said.extend(({name: one[name] for name in _TOLD if name in one}, None) for one in told)
+
+    def _turn_to(self, run: LogRun) -> None:
+        if self._said_in is not run:
+            self._said_in = run
+            self._said.clear()
+
+    def may_come_again(self, run: LogRun, order: Sequence[float], losses: Sequence[Value | None]) -> bool:
+        """Whether one of the first lines of a chunk tells the place and the loss of one of the last before it."""
+        said = [(told.get("order"), told.get("loss")) for told, _ in self._said] if self._said_in is run else []
+        return any(pair in said for pair in zip(order[:FEW_LINES], losses, strict=False))
 
     def _goes_on_from(self, run: LogRun, number: float, rule: Rule | None) -> bool:
         """Whether a run goes on from a checkpoint with this step, which the run before has: it prints each step once, as that one did."""
@@ -195,16 +211,22 @@ class Copies:
         """Whether a line that tells of a place in an epoch is another rank's copy: it says what one of the last lines said."""
         if found.format is None or not found.format.one_loss or "order" not in values or "loss" not in values:
             return False
-        if self._said_in is not run:
-            self._said_in = run
-            self._said.clear()
+        self._turn_to(run)
         told = {name: values[name] for name in _TOLD if name in values}
+        tells = self._tell_apart(told)
         step = values.get("clock_step", values.get("step"))
         number = float(step) if isinstance(step, (int, float)) else None
-        if any(told == other and (None in (number, at) or number == at) for other, at in self._said):
+        if tells and any(told == other and (None in (number, at) or number == at) for other, at in self._said):
             return True
         self._said.append((told, number))
         return False
+
+    def _tell_apart(self, told: Mapping[str, Value]) -> bool:
+        """Whether lines differ from step to step in more than their loss: one that does not may say of the next step what it said of the last,
+        as where a loss has become 0."""
+        marks = [tuple(other.get(name) for name in _MARKS) for other, _ in self._said]
+        is_usual = all(told[name] != 0 and told[name] == told[name] for name in ("loss", *_MARKS) if name in told)
+        return is_usual and len(set(marks)) == len(marks) and ("grad_norm" in told or len(marks) > 1)
 
     def _is_numbered(self, run: LogRun, found: Hit, chunk: bytes) -> bool:
         """Whether what stands before the lines is their number in a file, as `grep -n` writes it: each once, and always a larger one."""

@@ -15,6 +15,7 @@ from operator import le, lt
 
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.parsing import facts
+from hpc_llm.parsing.copies import FEW_LINES
 from hpc_llm.parsing.held import SETTINGS
 from hpc_llm.parsing.matches import BROKEN, Hit
 from hpc_llm.parsing.registry import LineFormat
@@ -51,6 +52,11 @@ class Steps:
     numbered: bool = True
     """Whether `order` are step numbers."""
 
+    @property
+    def first_losses(self) -> list[Value | None]:
+        """By which copies of the lines before are known; none where their numbers tell."""
+        return [] if self.numbered else [self.loss_of(text) if text else None for text in self.losses[:FEW_LINES]]
+
     def loss_at(self, place: int) -> LossAt:
         """The step at that place."""
         text = self.losses[place] if self.losses else b""
@@ -65,13 +71,14 @@ class FastLane:
     def __init__(
         self,
         rule: Rule,
+        step_rule: Rule,
         order: str,
         wanted: Iterable[str],
         other_texts: Iterable[bytes],
         below: Iterable[tuple[LineFormat, Rule]],
         exact: bool,
     ) -> None:
-        self._rule = rule
+        self._rule, self._step_rule = rule, step_rule
         self._order = order
         self._wanted = frozenset(wanted)
         self._other_texts = tuple(other_texts)
@@ -108,7 +115,7 @@ class FastLane:
         of_job = (r.literal for r in facts.RULES)
         texts = (facts.CELL.strip(), facts.END_OF_JOB, *filter(None, (*of_job, *others, *beside)))
         below = [(f, r) for f in formats if f.companion for r in f.rules if r.kind is Kind.STEP]
-        return FastLane(rule, order, wanted, texts, below, exact=owner.bulk is not None)
+        return FastLane(rule, step_rule, order, wanted, texts, below, exact=owner.bulk is not None)
 
     @property
     def mark(self) -> bytes:
@@ -198,8 +205,27 @@ class FastLane:
 
     def _may_hold_copies(self, order: Sequence[float], losses: Sequence[bytes]) -> bool:
         """Whether two lines tell the same of one place, where lines have no number: only the careful lane knows copies."""
-        pairs = list(zip(order, losses, strict=False)) if self._order != "step" else []
-        return len(set(pairs)) < len(pairs)
+        if self._order == "step":
+            return False
+        pairs = list(zip(order, losses, strict=False))
+        if len(set(pairs)) == len(pairs):
+            return False
+        before: dict[tuple[float, bytes], int] = {}
+        for place, pair in enumerate(pairs):
+            if place - before.get(pair, place - FEW_LINES - 1) <= FEW_LINES:
+                return True
+            before[pair] = place
+        return False
+
+    def told(self, chunk: bytes) -> list[Mapping[str, Value]]:
+        """What the last step lines say, where lines have no number by which another rank's copies are known."""
+        found: list[Mapping[str, Value]] = []
+        end = len(chunk) if self._order != "step" else 0
+        while len(found) < FEW_LINES and (mark := chunk.rfind(self.mark, 0, end)) >= 0:
+            end = chunk.rfind(b"\n", 0, mark) + 1
+            if match := self._step_rule.pattern.search(chunk, end):
+                found.append(self._step_rule.values(match) or {})
+        return found[::-1]
 
     def _facts(self, chunk: bytes) -> Mapping[str, Value]:
         """What the last step line says."""

@@ -132,7 +132,7 @@ class Scanner:
     def _take_fast(self, lane: FastLane, chunk: bytes, length: int) -> bool:
         """Take a chunk of nothing but steps; false where it must be read with care."""
         steps = lane.read(chunk, self.run.last)
-        if steps is None:
+        if steps is None or self._copies.may_come_again(self.run, steps.order, steps.first_losses):
             return False
         self._later.give(self.run)
         self.run.add_steps(steps.order, steps.columns, steps.facts)
@@ -148,7 +148,7 @@ class Scanner:
             if one.start < starts[-1]:
                 self._aside = {}  # that step has it
         self._begun.note(chunk, self._offset, self.run, self._taken_to)
-        self._copies.leave(chunk, self._last_step_end - self._offset)
+        self._copies.leave(chunk, self._last_step_end - self._offset, self.run, lane.told(chunk))
         return True
 
     def _careful(self, chunk: bytes) -> None:

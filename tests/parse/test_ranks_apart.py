@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
 
 from hpc_llm.parsing import Reading
+from hpc_llm.parsing.read import parse_stream
 
 LABELS = [("[rank0]:", "[rank1]:"), ("0: ", "8: "), ("[1,0]<stdout>:", "[1,1]<stdout>:")]
 HEAD = "[titan] Starting job: x", "[titan] Trainer is initialized with local batch size 2, global batch size 8, gradient accumulation steps 1, sequence length 8192, total steps 100 (warmup 10)", "[titan] Training starts at step 1"  # fmt: skip
@@ -130,7 +132,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_behind_much_text_is_another(
 def test_what_the_trainer_prints_on_each_node_makes_no_other_rate(read: Callable[..., Reading], lines: int) -> None:
     head = "***** Running training *****\n  Num examples = 160\n  Total optimization steps = 20\n"
     said = [
-        f"{{'loss': {5 - n / 10}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': {n / 20}, 'num_input_tokens_seen': {1000 * n}, "
+        f"{{'loss': {5 - n / 10}, 'grad_norm': {1.5 + n / 100:.2f}, 'learning_rate': 1e-05, 'epoch': {n / 20}, 'num_input_tokens_seen': {1000 * n}, "
         f"'train_runtime': {2.0 + n / 2}, 'train_tokens_per_second': {1000 * n / (2 + n / 2):.1f}}}\n"
         for n in range(1, 21)
     ]
@@ -140,3 +142,14 @@ def test_what_the_trainer_prints_on_each_node_makes_no_other_rate(read: Callable
     [row] = read(head + "".join(nodes)).rows
     assert alone.tokens_per_second == pytest.approx(20000 / 12, rel=1e-4)
     assert row.to_dict() == alone.to_dict()
+
+
+@pytest.mark.parametrize("lines", [40, 2000])
+def test_lines_that_say_the_same_of_step_after_step_are_no_copies(lines: int) -> None:
+    """A loss of 0, with a constant rate and no gradient, is printed of one step after the other: both lanes keep all of them."""
+    said = [
+        f"{{'loss': {max(0.0, 2 - n / 20):.4f}, 'learning_rate': 2e-05, 'epoch': {n / lines:.2f}}}\n"
+        for n in range(lines)
+    ]
+    [sample] = parse_stream("job.log", io.BytesIO("".join(said).encode()), sampled=True).samples
+    assert sample is not None and sample.count == lines
