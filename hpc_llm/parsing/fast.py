@@ -132,9 +132,12 @@ class FastLane:
         return end if len(starts) > TRAINED_ON else 0, starts[::-1]
 
     def last_below(self, chunk: bytes) -> list[Hit]:
-        """The last line of each kind that a library below prints of a step: what it says of the run holds until the next one."""
-        found = (_last_of(chunk, owner, rule) for owner, rule in self._below)
-        return sorted((one for one in found if one is not None), key=lambda one: one.start)
+        """The last line of each kind that a library below prints of a step: what it says of the run holds until the next one. The one
+        before the last step, and the one behind it, which may be of another run."""
+        last = chunk.rfind(self.mark)
+        found = [_last_of(chunk, *one, end) for one in self._below for end in (last, len(chunk))]
+        by_place = {one.start: one for one in found if one is not None}
+        return [by_place[start] for start in sorted(by_place)]
 
     def read(self, chunk: bytes, last: float | None) -> Steps | None:
         """The steps of a chunk, which follow the step `last`; None where it holds anything else that matters."""
@@ -333,9 +336,8 @@ def end_of_chunk(text: bytes, begin: int, size: int, lane: FastLane | None) -> i
     return start if start > begin else end
 
 
-def _last_of(chunk: bytes, owner: LineFormat, rule: Rule) -> Hit | None:
-    """The last line of this kind."""
-    end = len(chunk)
+def _last_of(chunk: bytes, owner: LineFormat, rule: Rule, end: int) -> Hit | None:
+    """The last line of this kind before `end`."""
     while rule.literal is not None and (mark := chunk.rfind(rule.literal, 0, end)) >= 0:
         end, end_of_line = chunk.rfind(b"\n", 0, mark) + 1, chunk.find(b"\n", mark)
         match = rule.pattern.search(chunk, end, end_of_line if end_of_line >= 0 else len(chunk))
