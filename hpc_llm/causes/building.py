@@ -100,7 +100,7 @@ CONTAINER_FAILED = Cause(
     signs=(
         sign(
             "FATAL: ",
-            r"^[^\n]{0,40}FATAL: {1,4}(?:container creation failed|could not open image|[Ww]hile (?:making image|checking image|loading|extracting|handling)|[Uu]nable to (?:handle|build|pull|open))[^\n]{0,200}",
+            r"^[^\n]{0,40}FATAL: {1,4}(?:container creation failed|(?:[Ww]hile [^\n:]{1,80}: )?could not open image|[Ww]hile (?:making image|checking (?:image|container)|opening image|performing build|loading|extracting|handling)|[Uu]nable to (?:handle|build|pull|open))[^\n]{0,200}",
             survived_after=STARTED,
         ),
         sign(

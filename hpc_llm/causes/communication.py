@@ -35,9 +35,9 @@ COLLECTIVE_TIMEOUT = Cause(
     explains=frozenset(("segfault", "python_exception")),
     signs=(
         sign(
-            "Watchdog caught collective operation timeout",
-            r"(?:\[(?:(?P<group>PG ID \d+ [^\]\n]{1,60}) )?Rank (?P<rank_in_group>\d+)\] )?Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
-            r"OpType=(?P<collective>\w+)(?:[^\n)]{0,80}Timeout\(ms\)=(?P<timeout_ms>\d+))?",
+            "Watchdog caught",
+            r"(?:\[(?:(?P<group>PG ID \d+ [^\]\n]{1,60}) )?Rank (?P<rank_in_group>\d+)\]\s)?Watchdog caught\s+collective\s+operation\s+timeout\b(?::\s+"
+            r"WorkNCCL\((?:SeqNum=(?P<seq>\d+),\s)?OpType=(?P<collective>\w+)(?:,\sSeqNum=(?P<seq_2>\d+))?(?:[^)]{0,80}?Timeout\(ms\)=(?P<timeout_ms>\d+))?)?",
         ),
         sign("lagging/dead/mismatched ranks", confidence=0.9),
         sign(
@@ -67,7 +67,12 @@ COLLECTIVE_TIMEOUT = Cause(
             confidence=0.85,
             remedy=_NOT_ALL_CAME,
         ),
-        sign("Socket Timeout", r"RuntimeError: Socket Timeout", confidence=0.85, remedy=_NOT_ALL_CAME),
+        sign(
+            "Socket Timeout",
+            r"(?:Runtime|DistStore|DistNetwork)Error: Socket Timeout",
+            confidence=0.85,
+            remedy=_NOT_ALL_CAME,
+        ),
         sign("RendezvousClosedError", _EXCEPTION + r"RendezvousClosedError(?::|$)", role=Role.CASCADE),
         sign(
             "DEADLINE_EXCEEDED: ",

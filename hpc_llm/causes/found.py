@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -24,6 +24,7 @@ from hpc_llm.causes.nested import is_made_by_another
 from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
 from hpc_llm.causes.program import PYTHON_EXCEPTION
 from hpc_llm.causes.recovered import of_what_goes_on, proceeds_without
+from hpc_llm.causes.remarks import is_remark, is_warned
 from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.causes.tracebacks import PER_LINE, exceptions_in
@@ -182,6 +183,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     and _stands_right(text, match.start(), one)
                     and not is_quoted(text, match.start(), match.end())
                     and not is_of_a_sample(text, match.start())
+                    and not is_remark(text, _told_at(text, match, literals))
                     and not proceeds_without(cause.id, text, match.start())
                     and not (cause is PYTHON_EXCEPTION and is_of_a_request(text, match.start()))
                 ):
@@ -193,6 +195,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
         if (
             is_no_helper(text, position)
             and not is_beside(text, position)
+            and not is_warned(text, position)
             and not is_of_a_request(text, position)
             and not is_of_a_stop(text, position, name)
         ):
@@ -214,6 +217,12 @@ def _spread(pattern: re.Pattern[bytes], text: bytes) -> Iterator[re.Match[bytes]
         position = max(match.end(), match.start() + 1)
         if on_line == PER_LINE:
             position = max(position, line_end)
+
+
+def _told_at(text: bytes, match: re.Match[bytes], literals: Iterable[bytes]) -> int:
+    """Where the match says what it is known by: a pattern may begin with all that stands before that on its line."""
+    places = (text.find(literal, match.start(), match.end()) for literal in literals)
+    return min((at for at in places if at >= 0), default=match.start())
 
 
 _OF_ENGINES = frozenset(("device_oom", "host_oom"))

@@ -9,6 +9,7 @@ from hpc_llm.causes import accelerators
 from hpc_llm.causes.cause import STARTED, Cause, Role, Sign, sign
 from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.impossible_sizes import is_possible
+from hpc_llm.causes.own_ends import is_ended_from_elsewhere
 from hpc_llm.causes.schedulers import by_signal, lsf, openmpi_signal, pbs_status
 from hpc_llm.causes.summaries import is_of_a_summary, state
 from hpc_llm.causes.watchers import is_of_a_program
@@ -50,6 +51,11 @@ def _nothing_else_failed(text: bytes, position: int) -> bool:
     """Whether NCCL names no call that failed before `position` of something else than lack of memory."""
     nearby = _OTHER_FAILURE.search(text, max(0, position - _BEHIND), position)
     return nearby is None and _no_assertion_failed(text, position)
+
+
+def _is_of_the_work(text: bytes, position: int) -> bool:
+    """Whether it is said of no helper that the script ended itself."""
+    return is_of_a_program(text, position) and is_ended_from_elsewhere(text, position)
 
 
 _BEFORE_ANY_MODEL = re.compile(
@@ -308,14 +314,15 @@ HOST_OOM = Cause(
         sign(
             (" Killed ", " Killed\n"),
             r"^[^\n\"]{1,160}: line \d+: +\d+ Killed(?: |$)",
-            where=is_of_a_program,
+            where=_is_of_the_work,
             precedence=42,
             confidence=0.6,
         ),
-        sign("Killed", r"^Killed$", precedence=40, confidence=0.5),
+        sign("Killed", r"^Killed$", where=is_ended_from_elsewhere, precedence=40, confidence=0.5),
         sign(
             (": Killed", "tasks "),
             r"^[^\n]{0,12}srun: error: \S{1,80}: tasks? [\d,-]+: Killed",
+            where=is_ended_from_elsewhere,
             role=Role.CONFIRMATION,
         ),
         # The launcher's verdict on the rank that died first; survivors are killed with SIGTERM.
@@ -345,6 +352,7 @@ HOST_OOM = Cause(
             rf"|{openmpi_signal(9, 'Killed')}"
             r"|terminated with signal SIGKILL\b|KILLED BY SIGNAL: 9 |^= +EXIT CODE: (?:9|137)$"
             r"|terminated with an error exit status \(137\)|^Exited by signal 9\.$|" + pbs_status(by_signal(9)),
+            where=is_ended_from_elsewhere,
             precedence=41,
             confidence=0.6,
         ),

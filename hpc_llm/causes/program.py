@@ -6,6 +6,7 @@ from hpc_llm.causes import impossible_sizes
 from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 from hpc_llm.causes.frames import is_of_a_loader, is_of_a_request, is_of_a_spawned_child, only_infers
 from hpc_llm.causes.loggers import is_no_warning, opens_a_message
+from hpc_llm.causes.own_ends import is_ended_from_elsewhere
 from hpc_llm.causes.schedulers import flux
 from hpc_llm.causes.summaries import is_of_a_summary, state
 from hpc_llm.records.run import Outcome
@@ -221,6 +222,7 @@ PYTHON_EXCEPTION = Cause(
         sign(
             "Exited with exit code",
             r"^[^\n]{0,12}srun: error: [^\n]{1,120}: Exited with exit code \d+",
+            where=is_ended_from_elsewhere,
             role=Role.CONFIRMATION,
             ends_job=True,
         ),

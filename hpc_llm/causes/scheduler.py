@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, Role, sign
+from hpc_llm.causes.own_ends import is_ended_from_elsewhere
 from hpc_llm.causes.schedulers import (
     AT,
     FLUX_LITERALS,
@@ -130,12 +131,14 @@ CANCELLED = Cause(
         sign(
             ("forcing job termination", "Force Terminated job"),
             r"^[^\n]{0,12}srun: (?:error: )?(?:forcing job termination|Force Terminated job)",
+            where=is_ended_from_elsewhere,
             role=Role.CONFIRMATION,
         ),
         # srun writes this when a task failed, too, and torchrun passes on whatever signal came.
         sign(
             " CANCELLED",
             rf"{SLURM}\*\*\* STEP \S{{1,40}}(?: ON \S{{1,200}})? CANCELLED(?!{AT} DUE TO)",
+            where=is_ended_from_elsewhere,
             precedence=20,
             confidence=0.6,
         ),
@@ -161,6 +164,13 @@ CANCELLED = Cause(
             precedence=16,
             confidence=0.5,
         ),
+        # Of a process that another one had started and waited for.
+        sign(
+            ("died with <Signals.SIG", "exit status 143", "exit status 130", "exit status 129"),
+            r"\bdied with <Signals\.SIG(?:TERM: 15|INT: 2|HUP: 1)>|\breturned non-zero exit status (?:129|130|143)\b",
+            precedence=16,
+            confidence=0.5,
+        ),
         # Of the process that a launcher names as the first: those that it ended itself have the same code.
         sign(
             ("rashed with exit code -15", "erminated with code -15", "(exitcode: -15)"),
@@ -168,8 +178,13 @@ CANCELLED = Cause(
             precedence=16,
             confidence=0.5,
         ),
-        sign("Terminated", r"^Terminated$", precedence=16, confidence=0.5),
-        sign(": Terminated", r"^[^\n]{0,12}srun: error: \S{1,80}: tasks? [\d,-]+: Terminated", role=Role.CONFIRMATION),
+        sign("Terminated", r"^Terminated$", where=is_ended_from_elsewhere, precedence=16, confidence=0.5),
+        sign(
+            ": Terminated",
+            r"^[^\n]{0,12}srun: error: \S{1,80}: tasks? [\d,-]+: Terminated",
+            where=is_ended_from_elsewhere,
+            role=Role.CONFIRMATION,
+        ),
     ),
 )
 

@@ -1,26 +1,49 @@
-"""Cells of a notebook that only raised an exception: they draw, look something up or try it out, and are no run beside one."""
+"""Cells of a notebook that only raised an exception, or ran a command that failed: they draw, look something up or try it out, and are no
+run beside one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpc_llm.causes.found import Found
 from hpc_llm.parsing.run import LogRun
 
 _OF_ANY_PROGRAM = frozenset(("python_exception", "cancelled"))
+_OF_A_COMMAND = frozenset(
+    (
+        "command_missing",
+        "module_missing",
+        "conda_not_initialised",
+        "package_missing",
+        "data_missing",
+        "build_failed",
+        "unreachable",
+        "script_error",
+    )
+)
+"""What a shell's command says that a cell runs with `!`, and after which the notebook goes on."""
 
 
 def only_raised(run: LogRun) -> bool:
-    """Whether nothing is known of it but an exception of no known cause; it must be settled."""
+    """Whether nothing is known of it but an exception of no known cause, or a command that failed; it must be settled."""
     tail = run.tail
     is_no_program = tail.is_cell and not (run.formats or run.has_steps or tail.ended_at is not None)
-    return is_no_program and bool(tail.found) and all(one.cause.id in _OF_ANY_PROGRAM for one in tail.found)
+    return is_no_program and bool(tail.found) and all(
+        one.cause.id in _OF_ANY_PROGRAM or _is_of_a_command(one) for one in tail.found
+    )
+
+
+def _is_of_a_command(one: Found) -> bool:
+    return one.cause.id in _OF_A_COMMAND and not one.is_raised
 
 
 def begin_next(runs: list[LogRun]) -> None:
-    """A cell begins with the last of `runs`: leave out the one before, which counts only where no run follows."""
+    """A cell begins with the last of `runs`: leave out the one before, which counts only where no run follows, and a command that failed
+    not at all."""
     runs[-1].tail.is_cell = True
     if len(runs) > 1 and only_raised(runs[-2]):
-        runs[-1].tail.cell_before = runs.pop(-2).tail
+        before = runs.pop(-2).tail
+        runs[-1].tail.cell_before = before.cell_before if all(map(_is_of_a_command, before.found)) else before
 
 
 def as_run(runs: Sequence[LogRun]) -> LogRun | None:
