@@ -33,6 +33,8 @@ _SAVED = re.compile(
     re.MULTILINE,
 )
 """A line by which a program says that its model lies on the disk."""
+_NCCL = re.compile(rb"^[^\n]{0,160}\bNCCL WARN (?!MSCCL|NET/Plugin)[^\n]+", re.MULTILINE)
+"""What NCCL says of a call that failed, and not of a plugin without which it goes on."""
 _LOOKED_AT = 1 << 18
 """Of each block so much is searched for steps: a log that has them has them everywhere."""
 
@@ -80,6 +82,8 @@ class LogFindings:
     last_line: tuple[int, str] | None = None
     error_line: tuple[int, str] | None = None
     """The last line near the end in which Slurm or MPI says that something is an error."""
+    nccl_line: tuple[int, str] | None = None
+    """The line in which NCCL says what failed, the nearest one before the last error, or the first behind it."""
     is_empty: bool = True
     is_binary: bool = False
     """Whether it is no text at all; nothing is read of it then."""
@@ -131,8 +135,18 @@ class LogFindings:
         if self.ended_at is not None:
             self._note_saved(kept)
         if self.found:
+            self._note_nccl(kept)
             self.workload = workload.of((first[:_LOOKED_AT], *(block.text for block in kept)), self.has_steps)
         return self
+
+    def _note_nccl(self, blocks: Iterable[Block]) -> None:
+        until = max((one.position for one in self.found if one.is_root), default=0)
+        for block in blocks:
+            for said in _NCCL.finditer(block.text) if b"NCCL WARN " in block.text else ():
+                if self.nccl_line is not None and block.offset + said.start() > until:
+                    return
+                text = said[0][:400].decode("utf-8", "replace").strip()
+                self.nccl_line = (block.line_number(said.start()), text)
 
     def _note_saved(self, blocks: Iterable[Block]) -> None:
         """Keep the last line before what failed behind the end that says that something was saved."""

@@ -22,7 +22,12 @@ _CONDITION = (
     rb"|\bto (?:avoid|prevent|work around))\b"
 )
 _SUPPOSES = re.compile(rb"(?i)" + _CONDITION + rb"(?:(?![.;!?] )[^\n]){0,100}$")
-_SUPPOSES_ABOVE = re.compile(rb"(?i)" + _CONDITION + rb"(?: (?:a|an|the|this|any|following|error|errors|message)){0,3}:?[ \t]*$")
+_SUPPOSES_ABOVE = re.compile(
+    rb"(?i)" + _CONDITION + rb"(?: (?:a|an|the|this|any|following|error|errors|message)){0,3}:?[ \t]*$"
+)
+
+_OPENS = re.compile(rb"[\w.'\"` \t:\[\]-]{0,60}")
+"""What stands on a line before the words of an error: its class, a number, a quotation mark."""
 
 
 def is_remark(text: bytes, position: int) -> bool:
@@ -41,7 +46,7 @@ def _is_supposed(text: bytes, position: int) -> bool:
     before = text[max(line, position - _LONGEST) : position]
     if _SUPPOSES.search(before):
         return True
-    if line == 0 or before.strip(b" \t\"'`"):
+    if line == 0 or not _OPENS.fullmatch(before):
         return False
     return _SUPPOSES_ABOVE.search(text[max(0, line - _LONGEST) : line - 1].rpartition(b"\n")[2]) is not None
 

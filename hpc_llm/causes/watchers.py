@@ -7,7 +7,7 @@ import re
 _WATCHES = re.compile(
     rb"[^\n]{1,200}? (?:Killed|Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)(?: +\(core dumped\))? +(?:[({] ?)?"
     rb"(?:while|until|for|sleep|watch|tail|ping|inotifywait|(?:\S{1,80}/)?(?:nvidia-smi|rocm-smi|amd-smi|dcgmi|nvtop|h?top|vmstat|iostat|dstat|sar"
-    rb"|free|tensorboard)|(?:(?:nohup|bash|sh|python3?|setsid) )?(?:\S{0,80}/)?[\w.-]{0,40}(?:monitor|watch|dmon|gpu_?log)[\w.-]{0,40})\b"
+    rb"|free|tensorboard)|(?:(?:nohup|bash|sh|python3?|setsid) ){0,3}(?:\S{0,80}/)?[\w.-]{0,40}(?:monitor|watch|dmon|gpu_?log)[\w.-]{0,40})\b"
 )
 
 

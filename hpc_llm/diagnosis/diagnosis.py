@@ -23,6 +23,7 @@ from hpc_llm.diagnosis.details import explain
 from hpc_llm.diagnosis.device_memory import is_filled_by_others, is_refused
 from hpc_llm.diagnosis.elsewhere import fit_for, in_other_words
 from hpc_llm.diagnosis.environment import of_the_job
+from hpc_llm.diagnosis.nccl_said import instead_of_asking
 from hpc_llm.diagnosis.phases import meaning_in
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
 from hpc_llm.diagnosis.silent import of_others
@@ -144,7 +145,16 @@ def conclude(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: 
     made = _concluded(source, logs, verdict, found)
     said = [one.text for one in found] + [one.text for one in made.evidence]
     said += [log.last_line[1] for log in logs if log.last_line]
-    return replace(made, remedy=in_its_words(made.remedy, speaking(said)))
+    return in_nccls_words(replace(made, remedy=in_its_words(made.remedy, speaking(said))), logs)
+
+
+def in_nccls_words(made: Diagnosis, logs: Sequence[LogFindings]) -> Diagnosis:
+    """With the line in which NCCL says what failed, where the advice is to let it say so."""
+    remedy, line = instead_of_asking(made.remedy, logs)
+    if line is None:
+        return made
+    shown = dict.fromkeys((*made.evidence[:1], Evidence(*line), *made.evidence[1:]))
+    return replace(made, remedy=remedy, evidence=tuple(shown)[:_SHOWN])
 
 
 def _concluded(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: Sequence[Found]) -> Diagnosis:

@@ -17,7 +17,7 @@ from hpc_llm.causes.requeues import since
 from hpc_llm.causes.verdict import first_of
 from hpc_llm.diagnosis.askable import askable
 from hpc_llm.diagnosis.case import Case
-from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, unexplained
+from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, in_nccls_words, unexplained
 from hpc_llm.diagnosis.environment import facts_of, job_python
 from hpc_llm.diagnosis.inputs import diagnose_files
 from hpc_llm.diagnosis.silent import node_names
@@ -105,6 +105,8 @@ def _explained(found: Look) -> Diagnosis:
         shown = [*judgement.found, *_more_of_the_same(found)]
         verdict = replace(verdict, root=first_of(verdict.root, shown))
         made = explained(name, verdict, shown, case=_case(found), is_ours=True)
+        if "NCCL_DEBUG=" in made.remedy:
+            made = in_nccls_words(made, found.known.logs if found.known.logs is not None else _output(found))
         return replace(made, evidence=tuple(_placed(found.run, made.evidence)))
     completed = judgement.outcome is Outcome.COMPLETED
     logs = found.known.logs if found.known.logs is not None else _output(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpc_llm.causes.environment import COMMAND_MISSING
 from hpc_llm.causes.found import Found
 from hpc_llm.parsing.run import LogRun
 
@@ -28,8 +29,10 @@ def only_raised(run: LogRun) -> bool:
     """Whether nothing is known of it but an exception of no known cause, or a command that failed; it must be settled."""
     tail = run.tail
     is_no_program = tail.is_cell and not (run.formats or run.has_steps or tail.ended_at is not None)
-    return is_no_program and bool(tail.found) and all(
-        one.cause.id in _OF_ANY_PROGRAM or _is_of_a_command(one) for one in tail.found
+    return (
+        is_no_program
+        and bool(tail.found)
+        and all(one.cause.id in _OF_ANY_PROGRAM or _is_of_a_command(one) for one in tail.found)
     )
 
 
@@ -38,12 +41,15 @@ def _is_of_a_command(one: Found) -> bool:
 
 
 def begin_next(runs: list[LogRun]) -> None:
-    """A cell begins with the last of `runs`: leave out the one before, which counts only where no run follows, and a command that failed
-    not at all."""
+    """A cell begins with the last of `runs`: leave out the one before, which counts only where no run follows; a command that failed
+    counts less than an exception, and one that is not there not at all where more is told behind it."""
     runs[-1].tail.is_cell = True
     if len(runs) > 1 and only_raised(runs[-2]):
         before = runs.pop(-2).tail
-        runs[-1].tail.cell_before = before.cell_before if all(map(_is_of_a_command, before.found)) else before
+        of_command = all(map(_is_of_a_command, before.found))
+        is_only_missing = all(one.cause is COMMAND_MISSING for one in before.found)
+        is_left_out = is_only_missing or (of_command and before.cell_before is not None)
+        runs[-1].tail.cell_before = before.cell_before if is_left_out else before
 
 
 def as_run(runs: Sequence[LogRun]) -> LogRun | None:

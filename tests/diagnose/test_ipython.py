@@ -115,3 +115,39 @@ def test_source_that_rich_shows_says_nothing(diagnose: Diagnose) -> None:
         f"╰{'─' * 60}╯\nValueError: rows are ragged\n"
     )
     assert found.cause.id == "python_exception"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "zsh:1: command not found: apt-get\n",
+        "/bin/bash: line 1: nvidia-smi: command not found\n",
+        "/bin/bash: conda: command not found\n",
+        "ERROR: Could not find a version that satisfies the requirement mylab (from versions: none)\nERROR: No matching distribution found for mylab\n",
+        "/bin/bash: -c: line 1: syntax error near unexpected token `('\n",
+        "ssh: Could not resolve hostname github.com: Temporary failure in name resolution\n",
+        "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\n",
+        'Lmod has detected the following error: The following module(s) are unknown: "cuda/12"\n',
+    ],
+)
+def test_a_command_that_failed_in_a_cell_hides_nothing_of_those_behind(command: str) -> None:
+    raised_later = raised("OSError", "this needs git-lfs")
+    for cells in (
+        (command, "   a  b\n0  1  2\n", raised_later),
+        (command, raised_later),
+        (command, raised_later, "done\n"),
+    ):
+        found = diagnose_stream(io.BytesIO(notebook(*cells)))
+        assert (found.cause.id, found.details["message"]) == ("python_exception", "this needs git-lfs")
+        (row,) = read(notebook(*cells)).rows
+        assert row.outcome_reason == "OSError: this needs git-lfs"
+    (row,) = read(notebook(command, TRAINED)).rows
+    assert row.outcome == "COMPLETED"
+
+
+def test_a_command_that_is_not_there_says_nothing_where_more_is_told_behind_it() -> None:
+    went_on = notebook("zsh:1: command not found: apt-get\n", "   a  b\n0  1  2\n")
+    assert diagnose_stream(io.BytesIO(went_on)).cause.id == "unknown"
+    assert read(went_on).rows[-1].outcome == "UNKNOWN"
+    last = notebook("   a  b\n0  1  2\n", "zsh:1: command not found: apt-get\n")
+    assert diagnose_stream(io.BytesIO(last)).cause.id == "command_missing"
