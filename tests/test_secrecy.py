@@ -67,7 +67,7 @@ SECRETS = [
     "export MYSQL_PWD='two words'", '{"WANDB_API_KEY":"0123456789abcdef0123456789abcdef01234567"}', "api_key = 0123456789abcdef0123456789abcdef",
     "--token 0123456789abcdef0123456789abcdef", "npm_abcdefghijklmnopqrstuvwxyz0123456789", "pypi-AgEIcHlwaS5vcmcCJDAxMjM0NTY3ODk",
     "AIzaSyA1234567890abcdefghijklmnopqrstuv", "sk_live_abcdefghij1234567890", "hvs.abcdefghijklmnopqrstuvwx", "abc8Q~abcdefghijklmnopqrstuvwxyz012345678",
-    "https://hooks.slack.com/services/T00000000/B00000000/abcdefgh", "gsk_abcdefghijklmnopqrstuvwxyz01",
+    "https://hooks.slack.com/services/T00000000/B00000000/abcdefgh", "gsk_AbCdEfGh01AbCdEfGh01WGdyb3FYAbCdEfGh01AbCdEfGh01",
     "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabc",
     # headers, whole or assigned
     "AUTHORIZATION: Basic dXNlcjpwYXNz", "Authorization: Bearer plainword", "Proxy-Authorization: Digest abcdef12", "X-Api-Key: 0123abcd",
@@ -86,6 +86,12 @@ SECRETS = [
     "X-Amz-Signature=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "PuTTY-User-Key-File-2: ssh-rsa",
     # programs
     "curl -u user:pass https://x", "curl -s --user me:pass x", "sshpass -p hunter2 ssh x", "--api-key abc123", "--hf-token plainword",
+    # forms that are told from names by their length and letters
+    "r8_AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfG", "my_r8_AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfG", "glsa_AbCdEfGh01AbCdEfGh01AbCdEfGh01Ab_0a1b2c3d", "ntn_01234567890AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCde",
+    "shpat_0123456789abcdef0123456789abcdef", "shpca_0123456789abcdef0123456789abcdef", "tgp_v1_Ab-dEfGh01AbCdEfGh01AbCdEfGh01AbCdEfGh01AbC",
+    "wandb_v1_AbCdEfGh01AbCdEfGh01Ab_AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfGh01", "sk-AbCd_fGh01AbCdEfGh01Ab", "glrt-AbCd_fGh01-bCdEfGh01",
+    "github_pat_11ABCDEFG0123456789abc_AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfGh0", "vercel_blob_rw_AbCdEfGh01AbCdEf_AbCdEfGh01AbCdEfGh01AbCdEfGh01",
+    "nvapi-Ab_dEfGh01AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfGh01-bCd", "rnd_abcdefgh12345678ijklmnop9012qrst",
     "wget --password=abcd x", "AWS=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 ]  # fmt: skip
 
@@ -123,6 +129,29 @@ def test_keys_of_services_that_nobody_listed_one_by_one(text: str) -> None:
 )  # fmt: skip
 def test_what_only_looks_like_a_key_passes(text: str) -> None:
     assert not is_secret(text) and redacted(f"before {text} after") == f"before {text} after"
+
+
+@pytest.mark.parametrize("before", ["", "lora_", "exp-", "10cat_4bit_", "logs/x/"])
+@pytest.mark.parametrize(
+    "prefix",
+    """r8_ gsk_ glsa_ ntn_ shpat_ tgp_v1_ wandb_v1_ sk- glft- glrt- github_pat_ vercel_blob_rw_ dckr_pat_ pypi- nvapi- hf_ gho_ sk_test_ figd_ rpa_
+    secret_ npm_ tskey- ms- fw_ fc- re_ rnd_ pa_ key_ token_ exa_ ek_ lf_ pk_ ops_ e2b_""".split(),
+)  # fmt: skip
+def test_a_name_of_words_that_begin_as_a_key_does_passes(prefix: str, before: str) -> None:
+    for words in (
+        "alpha16_dropout005_lr1e4_bs16_seed42", "alpha16-dropout005-lr1e4-bs16-seed42", "math_reasoning_lr1e4_seed42_8b", "lr1e4_p3_20260506_012852",
+        "alpha16_all_linear_3epochs_llama3", "run_20260506012852123456", "mistral7b_qlora_4bit_20260506_012852_run_003_final_model_checkpoint_00010",
+    ):  # fmt: skip
+        text = f"{before}{prefix}{words}"
+        assert not is_secret(text) and redacted(f"see {text} x") == f"see {text} x", text
+
+
+def test_a_run_may_have_the_name_of_an_adapter_of_rank_8(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["render", "--cluster", "mi210", "--method", "lora", "--model", "tiny", "--name"]
+    assert run([*words, "lora_r8_alpha16_dropout005_lr1e4_bs16_seed42"]) == 0
+    assert "lora_r8_alpha16_dropout005_lr1e4_bs16_seed42" in capsys.readouterr().out
+    assert run([*words, "lora_r8_AbCdEfGh01AbCdEfGh01AbCdEfGh01AbCdEfG"]) == 2
+    assert "holds what looks like a secret" in capsys.readouterr().err
 
 
 def test_the_label_of_accounting_is_no_secret(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

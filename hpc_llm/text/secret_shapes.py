@@ -7,23 +7,26 @@ import re
 
 from hpc_llm.text.late_pattern import late_pattern
 
+_MIXED = r"(?=[a-z0-9_-]{0,60}[A-Z])(?=[A-Za-z_-]{0,60}[0-9])"
+"""Before what may hold `_` or `-`: without a capital and a digit it is a name of words, as `sk-lora_r8_alpha16`."""
 SHAPES = late_pattern(
     r"""(?<![A-Za-z0-9])(?:
       hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,} | hf_(?:oauth_)?[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
     | sk-(?:ant|proj|svcacct|admin)-(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_-]{16,}
-    | sk-(?:[a-z]{2,8}-(?:[a-z0-9]{2,8}-)?)?[A-Za-z0-9_]{16,} | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
-    | sk-(?:[a-z]{2,8}-){0,2}[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} | SK[0-9a-f]{32}(?![0-9a-f]) | vercel_blob_rw_[A-Za-z0-9_]{20,}
+    | sk-(?:[a-z]{2,8}-(?:[a-z0-9]{2,8}-)?)?(?:[A-Za-z0-9]{16,}|MIXED [A-Za-z0-9_]{16,}) | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
+    | sk-(?:[a-z]{2,8}-){0,2}[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} | SK[0-9a-f]{32}(?![0-9a-f]) | vercel_blob_rw_MIXED [A-Za-z0-9_]{20,}
     | AQ\.Ab[A-Za-z0-9_-]{30,} | ABSK[A-Za-z0-9+/]{60,}={0,2} | EAA[A-Za-z0-9]{0,20}[0-9][A-Za-z0-9]{60,} | eyJhcGlfYWRkcmVzcyI6[A-Za-z0-9+/_-]{30,}={0,2}
-    | gh[opsur]_[A-Za-z0-9]{16,} | github_pat_[A-Za-z0-9_]{16,} | dckr_(?:pat|oat)_[A-Za-z0-9_-]{16,}
+    | gh[opsur]_[A-Za-z0-9]{16,} | github_pat_MIXED [A-Za-z0-9_]{16,} | dckr_(?:pat|oat)_MIXED [A-Za-z0-9_-]{16,}
     | (?:AKIA|ASIA|ABIA)[A-Z0-9]{12,} | (?:shpss|lin_api|figd|rpa|KGAT|whsec|secret)_(?=[A-Za-z_]{0,60}[0-9])[A-Za-z0-9]{24,}
     | (?:pplx|xai)-(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{24,} | sq0(?:csp|atp)-[A-Za-z0-9_-]{20,} | 1//0[A-Za-z0-9_-]{20,}
     | [0-9]{6,12}:AA[A-Za-z0-9_-]{30,} | [MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}
     | discord(?:app)?\.com/api/webhooks/[0-9]{10,20}/[A-Za-z0-9_-]{20,}
-    | (?:gsk|r8|glsa|ntn|shpat|tgp_v1|wandb_v1)_[A-Za-z0-9_]{24,} | dapi[a-f0-9]{32}
-    | gl(?:pat|dt|rt|ptt|cbt|agent|oas|soat|ft|imt)-[A-Za-z0-9_-]{12,}
+    | (?:gsk_[A-Za-z0-9]{52} | r8_[A-Za-z0-9]{37})(?![A-Za-z0-9]) | glsa_[A-Za-z0-9]{32}_[0-9A-Fa-f]{8} | ntn_[0-9]{11}[A-Za-z0-9]{35} | shp(?:at|ca|pa)_[0-9a-fA-F]{32}
+    | (?:tgp|wandb)_v1_MIXED [A-Za-z0-9_-]{40,} | dapi[a-f0-9]{32}
+    | gl(?:pat|dt|rt|ptt|cbt|agent|oas|soat|ft|imt)-(?:[A-Za-z0-9]{20,}|MIXED [A-Za-z0-9_-]{20,})
     | xox[a-z]-[A-Za-z0-9-]{8,} | xapp-[A-Za-z0-9-]{12,} | hooks\.slack\.com/services/[A-Za-z0-9/]{16,}
     | AIza[A-Za-z0-9_-]{30,} | ya29\.[A-Za-z0-9_-]{16,} | GOCSPX-[A-Za-z0-9_-]{20,}
-    | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{30,} | nvapi-[A-Za-z0-9_-]{20,} | dop_v1_[a-f0-9]{32,}
+    | npm_[A-Za-z0-9]{30,} | pypi-Ag[A-Za-z0-9_-]{30,} | nvapi-MIXED [A-Za-z0-9_-]{60,} | dop_v1_[a-f0-9]{32,}
     | tskey-[a-z]{2,12}-[A-Za-z0-9]{6,40}-[A-Za-z0-9]{12,} | ms-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])
     | hv[sbr]\.[A-Za-z0-9_-]{20,} | SG\.[A-Za-z0-9_-]{16,60}\.[A-Za-z0-9_-]{16,} | AGE-SECRET-KEY-1[A-Z0-9]{20,}
     | [A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,}
@@ -35,14 +38,16 @@ SHAPES = late_pattern(
     | -----BEGIN\ [A-Z0-9\ ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----[A-Za-z0-9+/=\s]{0,10000}
     | (?<=[Bb]earer\ )(?=[A-Za-z_.~+/=-]{0,200}[0-9])[A-Za-z0-9_.~+/=-]{12,}
     | (?<=X-Amz-Signature=)[0-9a-f]{64} | (?<=X-Goog-Signature=)[0-9a-f]{32,}
-    | (?<=AccountKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=AccessKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=[?&]sig=)[A-Za-z0-9%+/_=-]{20,}""",
+    | (?<=AccountKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=AccessKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=[?&]sig=)[A-Za-z0-9%+/_=-]{20,}""".replace(
+        "MIXED", _MIXED
+    ),
     re.VERBOSE,
 )
 _SERVICES = """jina lsv2 sbp vcp vci vca vcr vck tvly fw csk cpk pat pa ctx7sk sntrys sntryu glc rnd re phc phx phs pul PMAK NRAK NRII NRAA tskey
     pscale EZAK EZTK apify exa fc e2b ek esecret secret token apikey key pk ops pnu pnb rubygems shippo duffel lf fal""".split()
 OF_A_SERVICE = (
     late_pattern(  # what services put before a key, `_` or `-` between; `SHAPES` has those of a form of their own
-        rf"""(?<![A-Za-z0-9_./-])(?:{"|".join(sorted(_SERVICES))})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}(?=[A-Za-z]{{0,60}}[0-9])[A-Za-z0-9]{{20,}}[A-Za-z0-9_-]*
+        rf"""(?<![A-Za-z0-9_./-])(?:{"|".join(sorted(_SERVICES))})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}(?=[A-Za-z]{{0,60}}[0-9])(?=[0-9]{{0,60}}[A-Za-z])[A-Za-z0-9]{{20,}}[A-Za-z0-9_-]*
     | (?<![A-Za-z0-9_-])(?:(?:ATATT|ATCTT)3x[A-Za-z0-9_=-]{{16,}} | ATBB[A-Za-z0-9]{{20,}} | pat[A-Za-z0-9]{{14}}\.[0-9a-f]{{32,}} | dp\.[a-z]{{2,5}}\.[A-Za-z0-9]{{32,}}
     | sntrys_[A-Za-z0-9_=+/-]{{24,}} | LTAI[A-Za-z0-9]{{16,}})""",
         re.VERBOSE,
