@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hpc_llm.api.layers import RunRequest
     from hpc_llm.job.batch import Batch
     from hpc_llm.planning.experiment import PlanWithOrigins
+    from hpc_llm.planning.parts import JobRequest
     from hpc_llm.planning.plan import Site
     from hpc_llm.site.cluster import Cluster
     from hpc_llm.site.schedulers import SchedulerFacts
@@ -214,6 +215,7 @@ def _planned(
         one = with_fewest_recomputed(ask, cluster)
         _check_secrets(one, preview)
         one = with_memory(with_first_size(check_start(one), cluster), cluster)
+        _check_deadline(one.plan.job)
         if lack is not None and not unprepared:
             raise lack  # once all else is as it should be: nothing is prepared for what cannot run
         return replace(one, study=run.place) if run.place else one
@@ -226,6 +228,17 @@ def _check_parallel(most: int | None, site: Site) -> None:
 
     if most is not None and site.facts.several is Several.ALONE:
         raise RequestError(f"{site.facts.title} cannot be told to hold runs back. Leave --max-parallel out.")
+
+
+def _check_deadline(job: JobRequest) -> None:
+    """Raise RequestError where the job cannot end before the deadline that is asked for."""
+    if "deadline" not in job.sbatch or job.time_s is None:
+        return
+    from datetime import datetime
+
+    from hpc_llm.site.sbatch_times import check_deadline
+
+    check_deadline(job.sbatch, job.time_s, datetime.now())
 
 
 def _check_secrets(planned: PlanWithOrigins, preview: bool) -> None:

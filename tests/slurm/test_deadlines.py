@@ -1,0 +1,79 @@
+"""Deadlines that a job cannot meet: Slurm takes such a job and removes it before it starts, so it is refused before."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta
+
+import pytest
+from login_node import LoginNode, job_id, until
+from scratch_slurm import ScratchSlurm
+
+from hpc_llm.site.sbatch_times import moment_of
+from hpc_llm.site.sbatch_values import valid_values
+
+pytestmark = pytest.mark.slurm
+
+ASKED = (
+    "submit", "--cluster=taiwania2", "--account=ACD110018", "--method=z2", "--model=tiny", "--partition=gtest",
+    "--gpus-per-node=0", "--set=precision=fp32", "--steps=8", "--sequence-length=32",
+)  # fmt: skip
+FORMS = """now+90 now+90minutes now+2hours now+3days now+1week tomorrow midnight noon fika teatime {clock} {clock}:30 {half}
+    {later:%Y-%m-%d} {later:%Y-%m-%dT%H:%M} {later:%Y-%m-%dT%H:%M:%S} tomorrowT16:20""".split()
+
+
+def begin_of(slurm: ScratchSlurm, value: str) -> str:
+    """When a job that is to begin then may begin, as Slurm says."""
+    job = slurm.run(
+        "sbatch", "--parsable", "--hold", f"--begin={value}", "--time=1", "--partition=gtest", "--wrap=true"
+    )
+    shown = slurm.run("scontrol", "--oneliner", "show", "job", job.strip().split(";")[0])
+    slurm.run("scancel", job.strip().split(";")[0])
+    return re.findall(r"\bStartTime=(\S+)", shown)[0]
+
+
+def test_moments_are_those_that_sbatch_reads(slurm: ScratchSlurm) -> None:
+    now = datetime.now()
+    later = now + timedelta(days=40)
+    for clock in (now - timedelta(hours=1), now + timedelta(hours=1)):
+        for form in FORMS:
+            text = form.format(clock=f"{clock:%H:%M}", half=f"{clock:%I:%M%p}", later=later)
+            assert valid_values("begin", text) is None
+            read = moment_of(text, datetime.now())
+            assert read is not None, text
+            told = datetime.fromisoformat(begin_of(slurm, text))
+            assert abs((told - read).total_seconds()) < 30, (text, told, read)
+
+
+def test_slurm_removes_what_cannot_end_in_time_and_here_it_is_refused(node: LoginNode, slurm: ScratchSlurm) -> None:
+    job = slurm.run("sbatch", "--parsable", "--deadline=now+5minutes", "--time=10", "--partition=gtest", "--wrap=true")
+    number = job.strip().split(";")[0]
+    until("Slurm has removed it", lambda: "DEADLINE" in slurm.run("scontrol", "show", "job", number))
+    for options in (["deadline=now+5minutes"], ["deadline=now+10minutes"], ["begin=now+1hour", "deadline=now+65minutes"],
+        [f"deadline={datetime.now() + timedelta(minutes=8):%Y-%m-%dT%H:%M:%S}"], ["deadline=2020-01-01"]):  # fmt: skip
+        done = node.ask(*ASKED, "--time=00:10:00", *(f"--sbatch={one}" for one in options))
+        assert done.returncode == 2 and done.stdout == "" and not node.logs.exists(), done.stderr
+        assert (
+            "for a job that may take 00:10:00, and Slurm removes a job that cannot end before its deadline"
+            in done.stderr
+        )
+
+
+def test_the_advice_of_the_refusal_is_taken_by_slurm(node: LoginNode) -> None:
+    said = node.ask(*ASKED, "--time=00:10:00", "--sbatch=begin=now+1hour", "--sbatch=deadline=now+65minutes").stderr
+    [moment], [limit] = re.findall(r"deadline=(\d\S+) or after", said), re.findall(r"--time (\S+),", said)
+    for words in (
+        ["--time=00:10:00", f"--sbatch=deadline={moment}"],
+        [f"--time={limit}", "--sbatch=deadline=now+65minutes"],
+    ):
+        [run] = node.submit(*ASKED[1:], "--sbatch=begin=now+1hour", *words)
+        assert node.status([run])[0]["state"] == "PENDING"
+        node.do("cancel", run.run_id)
+
+
+def test_a_deadline_with_room_is_met(node: LoginNode) -> None:
+    [run] = node.submit(*ASKED[1:], "--time=00:05:00", "--sbatch=deadline=now+20minutes")
+    assert job_id(run)
+    [status] = node.wait([run])
+    assert status["outcome"] == "COMPLETED", json.dumps(status)
