@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.room import check_room
+from hpc_llm.api.still_going import refuse_going
 from hpc_llm.api.sweep import of_cluster
 from hpc_llm.errors import PlanError, SubmissionError, counted, notice
 from hpc_llm.text.homes import from_home
@@ -108,13 +109,14 @@ def _tell_neighbours(logs: Path) -> None:
 
 
 def check_sites(batches: Sequence[Batch], logs: Path, *, force: bool = False, dry_run: bool = False) -> None:
-    """`check_site` for each batch that asks a site for something else than those before.
+    """`check_site` for each batch that asks a site for something else than those before; no run that is not over is gone on with.
 
     Where runs go to several schedulers each is looked at before the first gets anything: of one alone its own command says
     what is wrong, and then nothing is queued either.
     """
     from dataclasses import replace
 
+    refuse_going(batches)
     asked: set[tuple[str, str]] = set()
     for batch in batches:
         plan = batch.planned[0].plan

@@ -78,7 +78,7 @@ on_signal() {
   signal=${signal:-$1}  # the first one is the cause
   # TERM in any case: what bash starts in the background ignores INT.
   if [ -n "$child" ] && [ -n "$saves" ]; then
-    (set -C; : > "$run_dir/stop") 2>/dev/null
+    (set -C; echo "$signal" > "$run_dir/stop") 2>/dev/null
   elif [ -n "$child" ]; then
     kill -s TERM "$child" 2>/dev/null
   elif [ -n "$stage" ]; then

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from hpc_llm.errors import ModelFileError, WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.checkpoints import Kept, kept_in, start_of
-from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.files import read_json_lines, read_text
 from hpc_llm.records.run import RunPaths
 from hpc_llm.text.pasted import with_logs
 from hpc_llm.worker.engines import Engine
@@ -100,14 +100,25 @@ class Keeping:
             self._save(number)
             self._record.is_saving = False
         if self._wished() >= _STOP and number < self._plan.workload.steps:
-            raise ToldToStop(f"saved behind step {number}, go on with {self.way_on}")
+            raise ToldToStop(f"saved behind step {number}{self.way_on}")
         return True
 
     @property
     def way_on(self) -> str:
-        """In backquotes. What is written down here is read anywhere, so the folder of the runs is named."""
-        paths = self._record.paths
-        return with_logs(f"`hpc-llm submit --resume {paths.run_id}`", paths.root.parent)
+        """How to go on. A job that may be queued again goes on by itself, and a second one beside it would train the same steps.
+
+        What is written down here is read anywhere, so the folder of the runs is named.
+        """
+        paths, job = self._record.paths, self._plan.job
+        is_at_limit = (read_text(paths.stop) or "").strip() == "USR1"  # which is sent before that alone
+        if job.scheduler == "local" or "no-requeue" in job.sbatch or is_at_limit:
+            way = f", go on with `hpc-llm submit --resume {paths.run_id}`"
+        else:
+            way = (
+                f": where the job is queued again it goes on by itself, and once `hpc-llm status {paths.run_id}` tells its end, "
+                f"`hpc-llm diagnose {paths.run_id}` says how to go on"
+            )
+        return with_logs(way, paths.root.parent)
 
     def _save(self, number: int) -> None:
         paths = self._record.paths

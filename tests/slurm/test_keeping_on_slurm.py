@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from login_node import LoginNode, job_id, printed, steps_of, trains, until
@@ -67,3 +68,52 @@ def test_a_run_that_is_queued_again_goes_on_by_itself(node: LoginNode) -> None:
     assert result["resumed"]["step"] == last and (run.model / "model.safetensors").is_file()
     listed = node.do("parse", "logs", "--format", "json") if last else ""
     assert "COMPLETED" in listed
+
+
+def test_a_run_that_waits_or_runs_is_not_gone_on_with_by_a_second_job(node: LoginNode) -> None:
+    [run] = node.submit(*WORDS, "--steps=1000000", "--save-every=20")
+    trains(run, steps=25)
+    until("the checkpoint is seen", lambda: bool(kept_in(run.root)))
+    resume, jobs = ("submit", f"--resume={run.run_id}"), sorted(path.name for path in node.logs.iterdir())
+
+    def refused(state: str, *more: str) -> None:
+        done = node.ask(*resume, *more)
+        assert done.returncode == 2 and sorted(path.name for path in node.logs.iterdir()) == jobs, done.stderr
+        said = f"--resume {run.run_id}: that run is {state} as job {job_id(run)} and goes on by itself"
+        assert said in done.stderr and f"`hpc-llm cancel {run.run_id}`" in done.stderr
+
+    refused("RUNNING")
+    refused("RUNNING", "--dry-run")
+    refused("RUNNING", *WORDS, "--steps=1000000")
+    node.slurm.run("scontrol", "requeue", job_id(run))
+    until("it waits", lambda: node.status([run])[0]["state"] == "PENDING")
+    refused("PENDING")
+    said = printed(run)
+    assert "saved behind step" in said and "where the job is queued again it goes on by itself" in said
+    assert "submit --resume" not in said
+    branch = node.ask("submit", "--dry-run", f"--resume={kept_in(run.root)[-1].path}")
+    assert branch.returncode == 0, branch.stderr
+    silent = node.folder / "silent"
+    silent.mkdir()
+    for command in ("squeue", "sacct"):
+        (silent / command).write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n")
+        (silent / command).chmod(0o755)
+    path = f"{silent}{os.pathsep}{node.slurm.environ['PATH']}"
+    told = node.ask(*resume, "--dry-run", environ={"PATH": path})
+    assert told.returncode == 0 and "whether that run is over is not known" in told.stderr, told.stderr
+    node.do("cancel", run.run_id)
+    node.wait([run])
+
+
+def test_two_may_branch_off_a_run_that_is_over_and_only_one_makes_a_run(node: LoginNode) -> None:
+    [run] = node.submit(*WORDS, "--steps=6", "--save-every=6")
+    assert node.wait([run])[0]["outcome"] == "COMPLETED", printed(run)
+    words = ("submit", f"--resume={run.run_id}", "--steps=12", "--sbatch=hold")
+    branches = [node.start(*words) for _ in range(2)]
+    assert [one.wait(timeout=300) for one in branches] == [0, 0]
+    same = [node.start(*words, "--run-id=one") for _ in range(3)]
+    assert sorted(one.wait(timeout=300) for one in same) == [0, 2, 2], [one.communicate() for one in same]
+    assert node.ask(*words, f"--run-id={run.run_id}").returncode == 2
+    names = sorted(path.name for path in node.logs.glob("[!.]*"))
+    assert len(names) == 4 and node.status([RunPaths(node.logs / "one")])[0]["state"] == "PENDING"
+    node.do("cancel", *names)
