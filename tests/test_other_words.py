@@ -10,9 +10,10 @@ import pytest
 
 import hpc_llm
 from hpc_llm.cli import run
+from hpc_llm.cli.options import RunOptions
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.experiment import Experiment
-from hpc_llm.planning.other_words import OPTIONS, SENTENCES, SETTINGS, answered, meant_by
+from hpc_llm.planning.other_words import OPTIONS, SENTENCES, SETTINGS, TWO_MEANINGS, answered, meant_by
 from hpc_llm.site.sbatch_options import KNOWN
 
 ASKED: dict[str, Any] = {"cluster": "delta", "method": "z3+lora", "model": "llama2-7b", "account": "bbka-delta-gpu"}
@@ -36,6 +37,7 @@ def test_no_word_is_an_option_of_ours_or_stands_twice() -> None:
     words = [w for _, said in OPTIONS.values() for w in said.split()] + [
         w for *_, said in SETTINGS for w in said.split()
     ]
+    words += TWO_MEANINGS
     assert len({*words, *SENTENCES}) == len(words) + len(SENTENCES)
     assert not set(words) & set(Experiment.__dataclass_fields__)
     assert set(OPTIONS) <= {*Experiment.__dataclass_fields__, "max_parallel"}
@@ -66,15 +68,27 @@ def test_each_option_that_is_named_is_one(option: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("--lr 3", "there is no option '--lr' in render: it is said as --set optimizer.lr=1e-4."),
-        ("--learning-rate 3", "it is said as --set optimizer.lr=1e-4."),
-        ("--gpus 2", "it is said as --gpus-per-node N."),
-        ("--batch-size 4", "it is said as --micro-batch-size N."),
+        ("--lr 3", "there is no option '--lr' in render: it is said as --set optimizer.lr=3."),
+        ("--learning-rate 3e-5", "it is said as --set optimizer.lr=3e-5."),
+        ("--learning-rate high", "it is said as --set optimizer.lr=1e-4."),
+        ("--gpus 2", "it is said as --gpus-per-node 2."),
+        ("--gpus", "it is said as --gpus-per-node N."),
+        ("--batch-size 4", "it is said as --micro-batch-size 4."),
+        (
+            "--warmup 2",
+            "it is said as --set lr_ramp_steps=2 (first steps over which the learning rate rises) or --warmup-steps 2 (first",
+        ),
+        ("--num_warmup_steps=7", "or --warmup-steps 7 (first steps left out of the measurement)."),
+        ("--warmup_ratio 0.1", "it is said as --set lr_ramp_steps=10."),
+        (
+            "--sequence_length 350",
+            "there is no option '--sequence_length' in render: did you mean '--sequence-length'?",
+        ),
         ("--fp16", "it is said as --set precision=fp16."),
         ("--zero_stage 3", "a method says it, as z1, z2 or z3."),
         ("--global-batch-size 8", "the global batch is micro batch size x gradient accumulation steps x data-parallel"),
         ("--dataset_name gsm8k", "it is said as --data SOURCE."),
-        ("--num_samples 500", "it is said as --set queries=64."),
+        ("--num_samples 500", "it is said as --set queries=500."),
         ("--use_4bit", "a method says it, as q or qlora."),
         ("--qos high", "it is said as --sbatch qos=VALUE."),
         ("--gres gpu:2", "it is said as --gpus-per-node N."),
@@ -125,6 +139,15 @@ SBATCH_VALUES = {
 BY_SENTENCE = {"--gpus-per-node N; where": "--gpus-per-node 2", "signal=": "--sbatch signal=B:USR1@300 --save-every 5"}
 
 
+@pytest.mark.parametrize("option", sorted(name for name in RunOptions.__annotations__ if "_" in name))
+def test_an_option_with_an_underscore_is_named_as_it_is_written(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = {"as_json": "json"}.get(option, option).replace("_", "-")
+    assert run(["submit", "--cluster", "local", "--method", "z3", f"--{written.replace('-', '_')}", "3"]) == 2
+    assert f"did you mean '--{written}'?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", sorted(KNOWN))
 def test_what_is_advised_for_an_option_of_sbatch_is_not_refused(
     option: str, capsys: pytest.CaptureFixture[str]
@@ -162,12 +185,12 @@ def test_what_is_advised_for_an_option_of_sbatch_in_a_file_is_not_refused() -> N
 def test_files_and_programs_are_answered_in_their_own_spelling() -> None:
     assert meant_by("lr", "file") == "set: {optimizer.lr: 1e-4}"
     assert answered("option", "batch_size", "") == "there is no option 'batch_size': it is said as micro_batch_size."
-    with pytest.raises(RequestError, match=r"'learning_rate': it is said as set: \{optimizer.lr: 1e-4\}"):
+    with pytest.raises(RequestError, match=r"'learning_rate': it is said as set: \{optimizer.lr: 1\}"):
         hpc_llm.plan(ASKED | {"learning_rate": 1})
     with pytest.raises(RequestError, match="there is no option 'gpus': it is said as gpus_per_node"):
         hpc_llm.plan(**ASKED | {"gpus": 1})
     with pytest.raises(
-        RequestError, match=r"runs 1 [(]a[)]: there is no option 'batch': it is said as micro-batch-size: N"
+        RequestError, match=r"runs 1 [(]a[)]: there is no option 'batch': it is said as micro-batch-size: 1"
     ):
         hpc_llm.plan(ASKED | {"runs": [{"name": "a", "batch": 1}]})
 

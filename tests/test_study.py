@@ -335,6 +335,18 @@ def test_nothing_is_prepared_for_a_study_that_cannot_run(write: Write, capsys: p
     assert not Path("logs").exists()
 
 
+def test_what_smoke_takes_back_is_not_said_to_differ(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(
+        cluster="mi210", method="z3", matrix={"nodes": [1, 2], "gradient_accumulation_steps": [1, 2]}, smoke={"nodes": None, "steps": 9},
+    )  # fmt: skip
+    full, small = hpc_llm.plan(file), hpc_llm.plan(file, smoke=True)
+    names = [one.study.name for one in full if one.study]
+    assert names == [one.study.name for one in small if one.study] and "nodes=2" in names[2]
+    assert [sorted(one.study.differs) for one in full if one.study] == [["gradient_accumulation_steps", "nodes"]] * 4
+    assert [list(one.study.differs) for one in small if one.study] == [["gradient_accumulation_steps"]] * 4
+    assert {one.plan.parallel.nodes for one in small} == {1}
+
+
 def test_smoke_needs_smoke_values(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(runs=[{"name": "a", "method": "z3", "smoke": {"steps": 9}}, {"name": "b", "method": "z2"}])
     assert "--smoke: b has no smoke values" in refused(capsys, file, "--smoke")

@@ -31,10 +31,14 @@ def refuse_going(batches: Sequence[Batch]) -> None:
 
     for run, seen in zip(runs, look(runs), strict=True):
         found, known = status_of(seen), seen.known
-        is_untold = known.is_silent and known.job is None and not known.records.is_whole  # its own record may be of an earlier try
+        is_untold = (
+            known.is_silent and known.job is None and not known.records.is_whole
+        )  # its own record may be of an earlier try
         if found.state == "UNKNOWN" or (found.is_over and is_untold):
             why = known.complaint if is_untold else found.reason or "its records do not say"
-            notice(f"--resume {run.run_id}: whether that run is over is not known ({why}); a job of its own would train the same steps")
+            notice(
+                f"--resume {run.run_id}: whether that run is over is not known ({why}); a job of its own would train the same steps"
+            )
         elif not found.is_over:
             raise RequestError(for_runs_in(run.root.parent, _refusal(run, found)))
 

@@ -151,10 +151,16 @@ def _told_apart(pairs: Sequence[tuple[RunRequest, Layer]], where: str, own: Sequ
     differs = [{key: shown(one[key]) for key in keys if key in one} for one in held]
     names = _names(runs, differs, where)
     return [
-        replace(run, place=replace(run.place, name=name, differs=own_values))
-        for run, name, own_values in zip(runs, names, differs, strict=True)
+        replace(run, place=replace(run.place, name=name, differs=_as_run(run, full, own_values)))
+        for run, name, full, own_values in zip(runs, names, held, differs, strict=True)
         if run.place is not None
     ]
+
+
+def _as_run(run: RunRequest, full: Combination, differs: Mapping[str, str]) -> dict[str, str]:
+    """What of it the run has in common with its full size, by which it is called: a small one takes some back."""
+    small = axis_values(run.values)
+    return {key: value for key, value in differs.items() if small.get(key) == full[key]}
 
 
 def _names(runs: Sequence[RunRequest], differs: Sequence[Mapping[str, str]], where: str) -> list[str]:

@@ -114,8 +114,10 @@ def _no_such_option(error: Any, command: str, arguments: Sequence[str], asked: s
         first = f"hpc-llm {behind} {error.option_name} …"
         return f"{error.option_name} stands before the command, and its options stand behind it: {first}. `hpc-llm {behind} -h` lists them."
     options = [name for one in _parameters(error) for name in one.opts if name.startswith("--")]
+    dashed = [one for one in options if one == error.option_name.replace("_", "-")]
     if (
-        command in ASKING
+        not dashed
+        and command in ASKING
         and (said := _meant(error.option_name, command, options, _given([error.option_name], arguments) or ""))
         is not None
     ):
@@ -124,7 +126,8 @@ def _no_such_option(error: Any, command: str, arguments: Sequence[str], asked: s
     begun = (
         sorted(one for one in options if one.startswith(f"-{word}")) if len(word) == 2 else []
     )  # -m: all that begin with --m
-    return unknown_name("option", word, {*options, "--help"}, where=command, next_step=f"See {asked}.", meant=begun)
+    near = dashed or begun
+    return unknown_name("option", word, {*options, "--help"}, where=command, next_step=f"See {asked}.", meant=near)
 
 
 def _meant(option: str, command: str, options: Sequence[str], value: str) -> str | None:

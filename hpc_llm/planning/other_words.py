@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 Spelling = Literal["--", "file", "axis", ""]
@@ -41,7 +42,7 @@ SETTINGS: tuple[tuple[str, str, str], ...] = (
     ("optimizer.betas", "[0.9,0.95]", "betas beta adam_betas"),
     ("optimizer.eps", "1e-8", "eps epsilon adam_epsilon adam_eps"),
     ("lr_schedule", "cosine", "lr_scheduler lr_scheduler_type scheduler schedule lr_decay_style"),
-    ("lr_ramp_steps", "10", "warmup warmup_ratio lr_warmup lr_warmup_steps warmup_iters lr_warmup_iters num_warmup_steps"),
+    ("lr_ramp_steps", "10", "warmup_ratio lr_warmup lr_warmup_steps lr_warmup_iters"),
     ("precision", "bf16", "dtype torch_dtype mixed_precision amp bf16 bfloat16"),
     ("precision", "fp16", "fp16 half float16"),
     ("precision", "fp32", "fp32 float32"),
@@ -64,6 +65,12 @@ SETTINGS: tuple[tuple[str, str, str], ...] = (
     ("env.NAME", "VALUE", "env environment envvar env_var"),
 )  # fmt: skip
 """Path of a setting, a value for it, and the words."""
+
+TWO_MEANINGS: dict[str, tuple[tuple[str, str], ...]] = dict.fromkeys(
+    ("warmup", "warmup_iters", "num_warmup_steps"),
+    (("lr_ramp_steps", "over which the learning rate rises"), ("warmup_steps", "left out of the measurement")),
+)
+"""Word -> the options and settings that it may mean, each with what it says of the first steps."""
 
 _GLOBAL = "the global batch is micro batch size x gradient accumulation steps x data-parallel ranks: give the first two"
 _METHOD = "a method says it, as "
@@ -94,6 +101,7 @@ SENTENCES: dict[str, str] = {
 """Word -> what to say where it is no single option."""
 _SAME_ON_SBATCH = {"cpus_per_gpu": "cpus_per_task", "nodefile": "nodelist"}
 """What the plan has to know of sbatch, in words by which a request says it to sbatch."""
+_NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?(?:[eE][+-]?[0-9]{1,3})?")
 _OF_NO_JOB = ("help", "usage", "version")
 
 _MEANT = {word: (name, value) for name, (value, words) in OPTIONS.items() for word in words.split()}
@@ -104,28 +112,49 @@ _SET |= {word: (path, value) for path, value, words in SETTINGS for word in word
 def meant_by(word: str, spelling: Spelling, value: str = "") -> str | None:
     """What says what `word` says elsewhere, spelled as it is said there; None of a word that nobody uses so.
 
-    `value` is what was given for it, which decides of some options of sbatch.
+    `value` is what was given for it, which decides of some options of sbatch; a number is said again.
 
     >>> meant_by("--batch-size", "--"), meant_by("lr", "file"), meant_by("gpus", ""), meant_by("colour", "--")
     ('--micro-batch-size N', 'set: {optimizer.lr: 1e-4}', 'gpus_per_node', None)
+    >>> meant_by("--warmup", "--", "2")
+    '--set lr_ramp_steps=2 (first steps over which the learning rate rises) or --warmup-steps 2 (first steps left out of the measurement)'
     >>> meant_by("--gres", "--", "gpu:2"), meant_by("--gres", "--", "lustre:1"), meant_by("requeue", "file")
     ('--gpus-per-node N', '--sbatch gres=VALUE', 'sbatch: {requeue: true}')
     """
     name = word.lstrip("-").replace("-", "_").lower()
+    if name in TWO_MEANINGS:
+        ways = (
+            (meant_by(one, spelling, value) or _as_option(one, "3", spelling, value), why)
+            for one, why in TWO_MEANINGS[name]
+        )
+        return " or ".join(f"{way} (first steps {why})" for way, why in ways)
     if name in _MEANT:
-        option, example = _MEANT[name]
-        typed, example = option.replace("_", "-"), "N" if example.isdecimal() else example
-        return {
-            "--": f"--{typed} {example}",
-            "file": f"{typed}: {example}",
-            "axis": f"{typed}: [{example}]",
-            "": option,
-        }[spelling]
+        return _as_option(*_MEANT[name], spelling, value)
     if name in _SET:
-        return _as_setting(*_SET[name], spelling)
+        path, example = _SET[name]
+        return _as_setting(path, value if _is_alike(value, example) else example, spelling)
     if name in SENTENCES:
         return SENTENCES[name]
     return _of_sbatch(name, spelling, value)
+
+
+def _is_alike(value: str, example: str) -> bool:
+    """Whether it is a number that may stand where that of the example stands."""
+    return _NUMBER.fullmatch(value) is not None and (
+        value.isdecimal() if example.isdecimal() else _NUMBER.fullmatch(example) is not None
+    )
+
+
+def _as_option(option: str, example: str, spelling: Spelling, value: str) -> str:
+    """How an option is given that number, or the value of an example."""
+    typed, any_number = option.replace("_", "-"), "N" if example.isdecimal() else example
+    given = value if _is_alike(value, example) else any_number
+    return {
+        "--": f"--{typed} {given}",
+        "file": f"{typed}: {given}",
+        "axis": f"{typed}: [{given}]",
+        "": option,
+    }[spelling]
 
 
 def _as_setting(path: str, example: str, spelling: Spelling) -> str:

@@ -24,6 +24,7 @@ from hpc_llm.planning.parts import Parallel
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Node, Partition
 from hpc_llm.site.launchers import find_launcher
+from hpc_llm.site.profiles import where_to_change
 from hpc_llm.site.sbatch_options import (
     Source,
     asks_for_gpus,
@@ -54,7 +55,12 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tup
         names = [p.name for p in cluster.partitions]
         several = f"--partition {name}: the plan depends on the partition's GPUs and limits. Name one of them."
         is_list = set(name.split(",")) <= set(names)
-        raise PlanError(several if is_list else unknown_name("partition", name, names, where=f"cluster {cluster.name}"))
+        add = f"One that the site has besides is added under `partitions:` of {where_to_change('clusters', cluster.name)}."
+        raise PlanError(
+            several
+            if is_list
+            else unknown_name("partition", name, names, where=f"cluster {cluster.name}", next_step=add)
+        )
     default = (partition and partition.name, f"cluster {cluster.name}: default partition")
     return partition, draft.first("partition", (name, origin), default)
 

@@ -83,6 +83,16 @@ def find_file(kind: str, name: str) -> Path:
     raise ProfileError(unknown_name(NOUNS[kind], name, list_files(kind), next_step=_how_to_add(kind, name)))
 
 
+def where_to_change(kind: str, name: str) -> str:
+    """The file of that name, as something is added to it; where hpc-llm brings it, the one of the user's own that extends it."""
+    path = next(
+        (one for folder in search_path(kind) if os.path.lexists(one := folder / f"{name}{SUFFIXES[kind]}")), None
+    )
+    if path is None or path.parent == bundled(kind):
+        return f"{user_config() / kind / name}{SUFFIXES[kind]} with `extends: {name}`"
+    return str(path)
+
+
 def _how_to_add(kind: str, name: str) -> str:
     """Which file would make the name a known one; "" where no file of that kind can be called so."""
     small = name.lower()

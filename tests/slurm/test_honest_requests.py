@@ -140,6 +140,31 @@ def test_what_this_slurm_does_not_have_is_refused(node: LoginNode, site: Scratch
     assert done.returncode == 0, done.stderr
 
 
+def test_a_partition_that_the_profile_or_slurm_lacks_is_answered_with_what_both_have(
+    node: LoginNode, site: ScratchSite
+) -> None:
+    parts = [{"name": name, "max_time": "UNLIMITED"} for name in ("gone", "gtest", "sky")]
+    node.add_cluster("halves", **site.profile("taiwania2"), partitions=parts)
+    file = node.folder / "clusters" / "halves.yaml"
+    words = [word for word in ASKED if "partition" not in word and "cluster" not in word]
+    lacks = node.ask(*words, "--cluster=halves", "--partition=gone")
+    assert lacks.returncode == 2 and "has no partition gone, it has gp1d, gp2d," in lacks.stderr
+    assert "Name one with --partition that cluster halves has too: gtest, sky" in lacks.stderr
+    assert (
+        f"Others are added under `partitions:` of {file} first." in lacks.stderr and "Did you mean" not in lacks.stderr
+    )
+    unknown = node.ask(*words, "--cluster=halves", "--partition=gp4d")
+    assert unknown.returncode == 2
+    assert f"One that the site has besides is added under `partitions:` of {file}." in unknown.stderr
+    done = node.ask(*words, "--cluster=halves", "--partition=gtest", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    file.write_text(
+        file.read_text().replace("- max_time: UNLIMITED\n  name: gone", "- {max_time: UNLIMITED, name: gp4d}")
+    )
+    done = node.ask(*words, "--cluster=halves", "--partition=gp4d", "--dry-run")
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_environment_that_is_not_there_does_not_wait_for_the_job_to_die(node: LoginNode, site: ScratchSite) -> None:
     profile = site.profile("taiwania2")
     before = runs_of(node)

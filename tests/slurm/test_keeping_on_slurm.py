@@ -96,7 +96,9 @@ def test_a_run_that_waits_or_runs_is_not_gone_on_with_by_a_second_job(node: Logi
     silent = node.folder / "silent"
     silent.mkdir()
     for command in ("squeue", "sacct"):
-        (silent / command).write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n")
+        (silent / command).write_text(
+            "#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n"
+        )
         (silent / command).chmod(0o755)
     path = f"{silent}{os.pathsep}{node.slurm.environ['PATH']}"
     told = node.ask(*resume, "--dry-run", environ={"PATH": path})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hpc_llm.errors import RequestError, did_you_mean
@@ -10,6 +10,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.schedulers.scheduler import Objection
 from hpc_llm.schedulers.slurm.clients import call, is_answering
 from hpc_llm.site.cluster import Cluster
+from hpc_llm.site.profiles import where_to_change
 from hpc_llm.site.slurm_time import format_time, parse_limit
 from hpc_llm.text.numbers import whole_number
 
@@ -79,13 +80,23 @@ def objections(
     missing = [one for one in wanted if one not in partitions]
     where = "" if name is not None and name in (cluster.name, *cluster.slurm_clusters) else _or_elsewhere(cluster)
     if missing:
-        near = did_you_mean(missing[0], partitions)
+        both = sorted(set(own) & set(partitions)) if own else partitions
+        near = did_you_mean(missing[0], both)
         remedy = (
             f"{near[2:3].upper()}{near[3:]} Name it, or another, with --partition"
-            if near
+            if near and not own
+            else f"Name one with --partition that cluster {cluster.name} has too: {_listed(both)}"
+            if own
             else "Name one of these with --partition"
         )
-        yield Objection(f"{here} and has no partition {missing[0]}, it has {_listed(partitions)}", f"{remedy}{where}.")
+        add = (
+            f". Others are added under `partitions:` of {where_to_change('clusters', cluster.name)} first"
+            if own
+            else ""
+        )
+        yield Objection(
+            f"{here} and has no partition {missing[0]}, it has {_listed(partitions)}", f"{remedy}{where}{add}."
+        )
         return
     has_qos = "qos" in {**cluster.extra_options, **plan.job.sbatch}
     for sentence, less in _too_large(plan, [(one, partitions[one]) for one in wanted], has_qos):
@@ -117,6 +128,6 @@ def _too_large(plan: Plan, wanted: list[tuple[str, LivePartition]], has_qos: boo
         yield f"{asked} is asked for, partition {names} allows {longest}", "less with --time"
 
 
-def _listed(names: Mapping[str, object] | list[str]) -> str:
-    shown = sorted(names)[:_SHOWN]
-    return ", ".join(shown) + (f" and {len(names) - len(shown)} more (`sinfo -a`)" if len(names) > len(shown) else "")
+def _listed(names: Iterable[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more (`sinfo -a`)" if len(found) > _SHOWN else "")
