@@ -80,7 +80,8 @@ def saved(name: str, text: str) -> str:
         (["submit", *LOCAL, "--nodes", "2"], "hpc-llm: 2 nodes: cluster local runs on this machine, without a scheduler. Use --nodes 1.\n"),
         (
             ["submit", "--cluster", "taiwania2", "--method", "z3"],
-            "hpc-llm: cluster taiwania2 needs an account. Give --account NAME or set SBATCH_ACCOUNT. `wallet` lists yours.\n",
+            "hpc-llm: cluster taiwania2 needs an account. Give --account NAME (in Python account=) or set SBATCH_ACCOUNT. `wallet` lists yours. "
+            "To look at a plan or a script, `hpc-llm render` takes any NAME that matches ^(ACD|MST|GOV|ENT)[0-9]+$.\n",
         ),
         (["render", *LOCAL, "--set", "stps=5"], None),
         (["render", *LOCAL, "--data", "nofile.txt"], None),
@@ -751,7 +752,11 @@ def test_an_account_of_the_shell_is_used_and_an_empty_one_is_none(cli: Any, monk
     monkeypatch.setenv("SBATCH_ACCOUNT", "ACD5")
     assert "#SBATCH --account=ACD5\n" in cli("render", "--cluster", "taiwania2", "--method", "z3").out
     monkeypatch.setenv("SBATCH_ACCOUNT", "")
-    assert "needs an account" in cli("render", "--cluster", "taiwania2", "--method", "z3").err
+    assert (
+        "takes any NAME that matches ^(ACD|MST|GOV|ENT)[0-9]+$."
+        in cli("render", "--cluster", "taiwania2", "--method", "z3").err
+    )
+    assert cli("render", "--cluster", "taiwania2", "--method", "z3", "--account", "ENT0").code == 0
 
 
 def test_a_cluster_of_ones_own_is_one_file(cli: Any) -> None:

@@ -439,7 +439,7 @@ def test_a_warm_up_that_is_whole_or_chosen_is_no_news(asked: dict[str, Any]) -> 
 def test_a_missing_or_wrong_account_is_refused() -> None:
     refused(
         PlanError,
-        "cluster taiwania2 needs an account. Give --account NAME or set SBATCH_ACCOUNT. `wallet` lists yours.",
+        "cluster taiwania2 needs an account. Give --account NAME (in Python account=) or set SBATCH_ACCOUNT. `wallet` lists yours. To look",
         "taiwania2",
         account=None,
     )

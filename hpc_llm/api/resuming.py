@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SAME = ("model", "peft", "quantization")
 """Fields of the plan without which the weights of a checkpoint are none of the model's."""
+_RATES = ("lr_ramp_steps", "lr_schedule")
+"""Fields of the plan by which the learning rate goes on, beside its number of steps."""
 
 
 def with_start(values: dict[str, Any], logs: Path) -> dict[str, Any]:
@@ -210,6 +212,7 @@ def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
     planned = replace(planned, notices=(*planned.notices, told)) if told else planned
     if kept_by is None:
         return planned
+    planned = _with_its_rates(planned, *kept_by)
     own, before = plan.flat(), _plan_in(kept_by[1])
     for name in (name for name in _SAME if name in before and before[name] != own[name]):
         raise RequestError(
@@ -218,6 +221,20 @@ def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
         )
     told = cut_off_again(planned, start, kept_by[0], before)
     return replace(planned, notices=(*planned.notices, told)) if told else planned
+
+
+def _with_its_rates(planned: PlanWithOrigins, run: RunPaths, record: dict[str, Any]) -> PlanWithOrigins:
+    """The same with the ramp and the schedule of the learning rate that the run had, where nobody says them anew: derived from more
+    steps, the ramp would let the rate of a training that is behind it fall."""
+    before, own = _plan_in(record), planned.plan.flat()
+    derived = [name for name in _RATES if planned.origins.get(name, "").startswith("default") and name in before]
+    if before.get("task") != own["task"]:
+        return planned
+    kept = {name: before[name] for name in derived if before[name] != own[name]}
+    if not kept:
+        return planned
+    why = {name: f"as in {run.run_id}, which it goes on with ({planned.origins[name]}: {own[name]})" for name in kept}
+    return replace(planned, plan=planned.plan.changed(**kept), origins={**planned.origins, **why})
 
 
 def _is_by_epochs(planned: PlanWithOrigins) -> bool:

@@ -114,8 +114,10 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str |
     listing = f" `{rule.list_command}` lists yours." if rule.list_command else ""
     if account is None:
         if rule.required:
+            form = f" that matches {rule.pattern}" if rule.pattern else ""
             raise AccountError(
-                f"cluster {cluster.name} needs an account. Give --account NAME or set SBATCH_ACCOUNT.{listing}"
+                f"cluster {cluster.name} needs an account. Give --account NAME (in Python account=) or set SBATCH_ACCOUNT.{listing} "
+                f"To look at a plan or a script, `hpc-llm render` takes any NAME{form}."
             )
         return None
     one_line("account", account, draft.origins["account"])

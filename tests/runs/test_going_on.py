@@ -18,6 +18,8 @@ from run_folders import Folder
 from hpc_llm.api import plan
 from hpc_llm.api.resuming import _too_few
 from hpc_llm.errors import Notice, RequestError
+from hpc_llm.planning.recipe import ramp_steps
+from hpc_llm.planning.schedule import rate_factor
 from hpc_llm.records.checkpoints import MANIFEST
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.runs.wanted import source_of
@@ -92,6 +94,29 @@ def test_steps_that_follow_from_epochs_are_asked_for_with_epochs(stopped: Folder
     told = _too_few(5, work, is_by_epochs=True)
     assert told is not None
     assert told.endswith("--warmup-steps 2, or --epochs that make 13 steps or more can be measured")
+
+
+@pytest.mark.parametrize("steps", [1500, 7])
+def test_with_other_steps_the_learning_rate_goes_on_as_it_was(stopped: Folder, steps: int) -> None:
+    """It rose to its peak within the ramp of 40 steps; that of 1500 would take it back into one."""
+    before = record(stopped)["plan"]["workload"]["lr_ramp_steps"]
+    assert before == ramp_steps(40) != ramp_steps(steps)
+    for more in ({}, {"cluster": "local", "method": "lora", "model": "tiny", "set": ["peft.r=4"]}):
+        made = going_on(stopped, steps=steps, warmup_steps=1, **more)
+        work = made.plan.training
+        assert work.lr_ramp_steps == before and made.origins["lr_ramp_steps"].startswith(
+            "as in run-1, which it goes on"
+        )
+        rates = [rate_factor(work.lr_schedule, number, work.lr_ramp_steps, work.steps) for number in (5, 6, 7)]
+        assert rates == [rate_factor("constant", number, before, 40) for number in (5, 6, 7)]
+    said = going_on(stopped, steps=steps, warmup_steps=1, set=["lr_ramp_steps=3"])
+    assert said.plan.training.lr_ramp_steps == 3 and "set" in said.origins["lr_ramp_steps"]
+
+
+def test_a_ramp_that_was_kept_is_kept_once_more(stopped: Folder, tmp_path: Path) -> None:
+    longer = going_on(stopped, steps=1500)
+    write_json(stopped.run.experiment, {**record(stopped), "plan": longer.plan.to_dict(), "asked": longer.asked})
+    assert going_on(stopped, steps=3000).plan.training.lr_ramp_steps == ramp_steps(40)
 
 
 def _given_away(checkpoint: Path) -> Path:

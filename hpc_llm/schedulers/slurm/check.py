@@ -80,20 +80,15 @@ def objections(
     missing = [one for one in wanted if one not in partitions]
     where = "" if name is not None and name in (cluster.name, *cluster.slurm_clusters) else _or_elsewhere(cluster)
     if missing:
-        both = sorted(set(own) & set(partitions)) if own else partitions
-        near = did_you_mean(missing[0], both)
-        remedy = (
-            f"{near[2:3].upper()}{near[3:]} Name it, or another, with --partition"
-            if near and not own
-            else f"Name one with --partition that cluster {cluster.name} has too: {_listed(both)}"
-            if own
-            else "Name one of these with --partition"
-        )
-        add = (
-            f". Others are added under `partitions:` of {where_to_change('clusters', cluster.name)} first"
-            if own
-            else ""
-        )
+        near, add = did_you_mean(missing[0], partitions), ""
+        if own:
+            both = sorted(set(own) & set(partitions))
+            remedy = f"Name one with --partition that cluster {cluster.name} has too: {_listed(both)}"
+            add = f". Others are added under `partitions:` of {where_to_change('clusters', cluster.name)} first"
+        elif near:
+            remedy = f"{near[2:3].upper()}{near[3:]} Name it, or another, with --partition"
+        else:
+            remedy = "Name one of these with --partition"
         yield Objection(
             f"{here} and has no partition {missing[0]}, it has {_listed(partitions)}", f"{remedy}{where}{add}."
         )
