@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpc_llm.records.relations import half_unit
+
 ENOUGH = 10.0
 """So many times longer than what rounding may add or take away."""
 
@@ -123,16 +125,20 @@ class Stamps:
 
     last: float | None = None
     timer_s: float = 0.0
+    rounding_s: float = 0.0
+    """How much that may be off for the digits of the single times."""
     stamps_s: float = 0.0
 
     def add(self, stamp: float | None, step_time_s: object, steps: float) -> None:
         """The next line, which stands for so many steps. A clock that stands still was written by hand, or at once for all."""
         if stamp is not None and self.last is not None and isinstance(step_time_s, float) and stamp > self.last:
             self.timer_s += step_time_s * steps
+            self.rounding_s += half_unit(repr(step_time_s)) * steps
             self.stamps_s += stamp - self.last
         self.last = stamp
 
     def merge(self, later: Stamps) -> None:
         """Go on with a later piece of the log; what lies between both is not counted."""
         self.timer_s, self.stamps_s = self.timer_s + later.timer_s, self.stamps_s + later.stamps_s
+        self.rounding_s += later.rounding_s
         self.last = later.last

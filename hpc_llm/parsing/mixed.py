@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.two_losses import WITHIN, Behind, Level, differ
+from hpc_llm.records.relations import half_unit
 
 PROOFS = 2
 """So often it must be seen."""
@@ -181,4 +182,5 @@ def _differs(known: tuple[str, Mapping[str, Value]], owner: str, values: Mapping
     one, other = first.get("loss"), values.get("loss")
     if not isinstance(one, (int, float)) or not isinstance(other, (int, float)) or first_owner == owner:
         return False  # ranks without a prefix may print each its own loss
-    return abs(one - other) > _FAR * max(abs(one), abs(other))
+    rounded = sum(half_unit(repr(float(loss))) for loss in (one, other))
+    return abs(one - other) > _FAR * max(abs(one), abs(other)) + rounded

@@ -281,7 +281,11 @@ def _hold_to_relations(run: LogRun, columns: dict[str, Any], values: Mapping[str
         and not run.work.changed
     ):
         figures |= {"steps_from_start": run.last, "step_batch": run.work.known.get("global_batch_size")}
-    figures |= {"timer_s": run.stamps.timer_s, "stamps_s": run.stamps.stamps_s}
+    figures |= {
+        "timer_s": run.stamps.timer_s,
+        "timer_rounding_s": run.stamps.rounding_s,
+        "stamps_s": run.stamps.stamps_s,
+    }
     for said, names in broken(figures):
         columns.update(dict.fromkeys(columns.keys() & set(names)))
         run.left_empty = "; ".join(filter(None, (run.left_empty, f"figures that contradict each other: {said}")))

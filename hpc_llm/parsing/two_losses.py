@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpc_llm.parsing.rules import Value
+from hpc_llm.records.relations import half_unit
 
 _KEPT = 512
 """Of so many steps the loss is known: how far one of the two may be behind."""
@@ -27,14 +28,20 @@ _APART = 5.0
 
 
 _SAME = 0.01
-"""Two losses that differ by less than this part are told as one: a copy of a line may be reckoned anew, as by another node."""
+"""Two losses that differ by less than this part, or by one in the last digit, are told as one: a copy of a line may be reckoned anew, as
+by another node."""
 
 
 def differ(one: Value | None, other: Value | None) -> bool:
-    """Whether two losses are of two runs."""
+    """Whether two losses are of two runs.
+
+    >>> differ(0.8548, 0.7548), differ(0.8548, 0.8549), differ(0.01, 0.02)
+    (True, False, False)
+    """
     if not isinstance(one, (int, float)) or not isinstance(other, (int, float)):
         return False
-    return abs(one - other) > _SAME * max(abs(one), abs(other))
+    digit = 2.1 * min(half_unit(repr(float(loss))) for loss in (one, other))
+    return abs(one - other) > max(_SAME * max(abs(one), abs(other)), digit)
 
 
 @dataclass

@@ -28,6 +28,10 @@ LEAST_STEP_S = 5e-5
 """No step of any training takes less: it starts dozens of kernels, each of which takes a microsecond and more."""
 _ROUNDED_S = 0.06
 """What rounding a printed duration may add or take away."""
+ROUNDING = "_rounding"
+"""Behind the name of a figure: how much it may be off for the digits that were left out when it was printed."""
+_HUNDREDTH_OF_GIB = 0.01 * (1 << 30)
+"""What two digits of GiB leave out."""
 _SERVED = (
     "tokens_per_second", "tokens_per_second_per_gpu", "prompt_tokens_per_second", "generated_tokens_per_second",
     "queries_per_second",
@@ -58,6 +62,16 @@ def amount(*names: str, times: float = 1.0, plus: float = 0.0) -> Amount:
         return math.prod(map(float, values), start=times) + plus  # type: ignore[arg-type]
 
     return of
+
+
+def half_unit(printed: str) -> float:
+    """By how much a printed number may be off: half a unit of its last digit.
+
+    >>> half_unit("0.03"), half_unit("21450"), half_unit("1.5e-05")
+    (0.005, 0.5, 5e-07)
+    """
+    digits, _, power = printed.lower().partition("e")
+    return 0.5 * 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
 
 
 def _perplexity(figures: Figures) -> float | None:
@@ -98,8 +112,11 @@ class Relation:
 
 def _served(rate: str, count: Amount, said: str) -> Relation:
     """A rate of a benchmark that prints its duration and what it counted."""
+    duration, digits = amount(rate, times=_ROUNDED_S, plus=1.0), amount("elapsed_s", f"{rate}{ROUNDING}")
     left = amount(rate, "elapsed_s")
-    return Relation(said, left, "=", count, _SERVED, slack=amount(rate, times=_ROUNDED_S, plus=1.0))
+    return Relation(
+        said, left, "=", count, _SERVED, slack=lambda figures: (duration(figures) or 0.0) + (digits(figures) or 0.0)
+    )
 
 
 def _all_tokens(figures: Figures) -> float | None:
@@ -178,19 +195,19 @@ RELATIONS = (
     Relation("share of the memory, and all", amount("memory_share"), "<=", amount(times=1.0), ("peak_reserved_bytes",)),
     Relation(
         "TFLOP/s of the utilisation, by the GPU's dense peak, and those that are printed", amount("mfu", PEAK), "=", amount("model_tflops_per_gpu"),
-        ("mfu",), share=0.1,
+        ("mfu",), share=0.1, slack=amount(PEAK, times=0.5e-4, plus=0.5e-2),  # both are printed with two digits, the first in %
     ),
     *(
         Relation(
             f"memory {kind} when it ran out, and the peak", amount(f"ran_out_{kind}_bytes"), "<=", amount(f"peak_{kind}_bytes"),
-            ("peak_allocated_bytes", "peak_reserved_bytes"),
+            ("peak_allocated_bytes", "peak_reserved_bytes"), slack=amount(times=_HUNDREDTH_OF_GIB),
         )
         for kind in ("allocated", "reserved")
     ),
     _NO_SHORTER_STEP,
     Relation(
         "seconds of steps, and between the clocks of their lines", amount("timer_s"), "<=", amount("stamps_s"), _OF_STEPS,
-        share=0.05, slack=amount(times=2.0),
+        share=0.05, slack=amount("timer_rounding_s", plus=2.0),
     ),
     Relation(
         "consumed samples, and steps by global batch", amount("consumed_samples"), "=", amount("steps_from_start", "step_batch"),

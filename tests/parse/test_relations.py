@@ -21,10 +21,18 @@ LINE = (
     " [2026-01-01 00:00:{0:02d}] iteration {1:8d}/ 1200 | consumed samples: {2:8d} | elapsed time per iteration (ms): {3} |"
     " learning rate: 1.0E-05 | global batch size: {4:5d} | lm loss: 2.0 |\n"
 )
+SLOW = GOOD | {"requests": 300, "duration": "10253.33", "rate": "0.03", "output": "0.98", "total": "1.95"}
+SMALL_TITAN = "[titan] 2026-01-01 00:00:0{0} - root - INFO - step: {0}  loss: 2.0  memory: 40.00GiB({1}%)  tps: 8,000  tflops: 0.16  mfu: {2}%\n"
 TITAN = "[titan] 2026-01-01 00:00:0{0} - root - INFO - step: {0}  loss: 2.0  memory: 40.00GiB({1}%)  tps: 8,000  tflops: 40  mfu: 4.00%\n"
 
 
-def megatron(ms: float = 1000.0, batch: int = 8, by: int = 1) -> str:
+def small_titan(mfu: str) -> str:
+    return "CUDA capacity: NVIDIA H100 80GB HBM3 with 79.10GiB memory\n" + "".join(
+        SMALL_TITAN.format(i, "50.00", mfu) for i in range(1, 6)
+    )
+
+
+def megatron(ms: float | str = 1000.0, batch: int = 8, by: int = 1) -> str:
     return HEAD + "".join(LINE.format(i, i * by, 8 * i * by, ms, batch) for i in range(1, 13))
 
 
@@ -36,6 +44,17 @@ def megatron(ms: float = 1000.0, batch: int = 8, by: int = 1) -> str:
         (SERVED.format(**GOOD | {"total": "2000000.0"}), "prompt_tokens_per_second", None, "tokens/s by the duration"),
         (SERVED.format(**GOOD | {"rate": "1000000.0"}), "queries_per_second", None, "requests/s by the duration"),
         (SERVED.format(**GOOD | {"duration": "0.00"}), "tokens_per_second", None, "tokens/s by the duration"),
+        # 300 requests in 10253.33 s are 0.0293 a second, and 400 are 0.039.
+        (SERVED.format(**SLOW), "queries_per_second", 0.03, ""),
+        (SERVED.format(**SLOW | {"requests": 400}), "queries_per_second", None, "requests/s by the duration"),
+        (SERVED.format(**SLOW | {"requests": 280, "rate": "0.0300"}), "queries_per_second", None, "requests/s by the duration"),
+        (SERVED.format(**SLOW | {"output": "0.90"}), "generated_tokens_per_second", None, "output tokens/s by the duration"),
+        # 0.16 TFLOP/s are 0.016 % of an H100's.
+        (small_titan("0.02"), "mfu", 0.0002, ""),
+        (small_titan("0.03"), "mfu", None, "TFLOP/s of the utilisation"),
+        # 667 steps a second take 1.5 ms each.
+        (megatron(ms="2", by=667).replace(" 1200 ", " 90000 "), "step_time_s_mean", 0.002, ""),
+        (megatron(ms="2.0", by=1400).replace(" 1200 ", " 90000 "), "step_time_s_mean", None, "the clocks of their lines"),
         (megatron(), "tokens_per_second", 8192.0, ""),
         (megatron(batch=8000), "tokens_per_second", None, "consumed samples"),
         (megatron(ms=0.0001), "tokens_per_second", None, "least step"),
@@ -76,6 +95,14 @@ def test_the_file_of_a_benchmark_is_held_to_its_counts_too(tmp_path: Path, rate:
     (tmp_path / "a.json").write_text(json.dumps({**said, "total_token_throughput": 1996.0, "request_throughput": 9.98}))
     [row] = parse_paths([tmp_path / "a.json"])
     assert row.tokens_per_second == taken and ("contradict" in (row.outcome_reason or "")) == (taken is None)
+
+
+@pytest.mark.parametrize(("answered", "taken"), [(300, 0.03), (400, None)])
+def test_rounded_rates_in_the_file_of_a_benchmark_are_as_good_as_their_digits(
+    row, answered: int, taken: float | None
+) -> None:
+    said = {"duration": 10253.33, "completed": answered, "request_throughput": 0.03, "total_token_throughput": 2092.0}
+    assert row(json.dumps(said), "serve.json").queries_per_second == taken
 
 
 SERVE_JSON = {

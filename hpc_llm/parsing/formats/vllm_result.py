@@ -7,7 +7,7 @@ from typing import Any
 
 from hpc_llm.parsing.registry import DocumentFormat
 from hpc_llm.parsing.rows import INFER, Row, Step
-from hpc_llm.records.relations import broken
+from hpc_llm.records.relations import ROUNDING, broken, half_unit
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.json_text import figures
 
@@ -81,7 +81,11 @@ def _row(found: dict[str, Any], rate: str | None, time: str) -> Row:
 def _leave_out_contradictions(row: Row, beside: dict[str, Any]) -> None:
     """Of figures that contradict each other, or one of those `beside`, none is kept."""
     columns = ("elapsed_s", "tokens_per_second", *_MILLISECONDS)
-    told = list(broken({**beside, **{name: getattr(row, name) for name in columns}}))
+    figures = {**beside, **{name: getattr(row, name) for name in columns}}
+    rounded = {
+        f"{name}{ROUNDING}": half_unit(repr(value)) for name, value in figures.items() if _number(value) is not None
+    }
+    told = list(broken({**figures, **rounded}))
     if told:
         row.outcome_reason = f"figures that contradict each other: {told[0][0]}"
     for _, names in told:
