@@ -78,6 +78,8 @@ def is_stray(runs: list[LogRun], number: float | None) -> bool:
     run = runs[-1]
     if len(runs) < 2 or len(run.values) != 1 or run.has_steps or run.trains or run.aftermath is not None:
         return False
+    if run.tail.is_cell:
+        return False
     if not runs[-2].goes_on(number):
         return False
     [(name, value)] = run.values.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.parsing import facts
@@ -32,14 +33,16 @@ def printed(text: bytes) -> bytes | None:
 
 def _outputs(cell: dict[str, Any]) -> Iterator[str]:
     found = cell.get("outputs")
-    for output in found if isinstance(found, list) else ():
-        if not isinstance(output, dict):
-            continue
+    outputs = [output for output in found if isinstance(output, dict)] if isinstance(found, list) else []
+    displays = [_Display.of(output.get("data")) for output in outputs]
+    for place, (output, display) in enumerate(zip(outputs, displays, strict=True)):
         yield _joined(output.get("text"))
         data = output.get("data")
-        if isinstance(data, dict):
-            table = _table(_joined(data.get("text/html")))
-            yield table or _joined(data.get("text/plain"))
+        if display is not None:
+            is_kept = any(later is not None and display.is_early_state_of(later) for later in displays[place + 1 :])
+            yield "" if is_kept else display.lines()
+        elif isinstance(data, dict):
+            yield _joined(data.get("text/plain"))
         if isinstance(output.get("traceback"), list):
             yield "Traceback (most recent call last)\n" + "\n".join(map(str, output["traceback"])) + "\n"
             yield f"{output.get('ename')}: {output.get('evalue')}\n"
@@ -51,18 +54,51 @@ def _joined(text: object) -> str:
     return joined if not joined or joined.endswith("\n") else joined + "\n"
 
 
-def _table(markup: str) -> str:
-    """The Trainer's table of losses as the lines that it prints outside of notebooks; empty for other tables."""
-    rows = [_cells(row) for row in markup.split("</tr>")] if "Training Loss" in markup else []
-    if not rows or "training loss" not in (name.lower() for name in rows[0]):
-        return ""
-    keys = [_TABLE_KEYS.get(name.lower()) for name in rows[0]]
-    lines = []
-    for row in rows[1:]:
-        pairs = {key: value for key, value in zip(keys, row, strict=False) if key and _is_number(value)}
-        ordered = sorted(pairs, key=lambda key: key != "loss")
-        lines.append("{" + ", ".join(f"'{key}': {pairs[key]}" for key in ordered) + "}\n")
-    return "".join(lines)
+_STATE = re.compile(r"\[ *(\d+)/(\d+) [^\]<]*(?:<[^\]<]*)?, Epoch ")
+"""Where training stands, and how many steps it has, above the table."""
+
+
+@dataclass(frozen=True)
+class _Display:
+    """The Trainer's progress and its table of losses, as a notebook shows them in one place and replaces them as training goes on."""
+
+    markup: str
+    rows: list[list[str]]
+    """The first one names the columns."""
+    state: tuple[int, int] | None
+    """The step at which training stands, and how many it has."""
+
+    @staticmethod
+    def of(data: object) -> _Display | None:
+        """The display among the forms of an output; None of another output."""
+        markup = _joined(data.get("text/html")) if isinstance(data, dict) else ""
+        rows = [_cells(row) for row in markup.split("</tr>")[:-1]] if "Training Loss" in markup else []
+        if not rows or "training loss" not in (name.lower() for name in rows[0]):
+            return None
+        state = _STATE.search(markup)
+        return _Display(markup, rows, None if state is None else (int(state[1]), int(state[2])))
+
+    def is_early_state_of(self, later: _Display) -> bool:
+        """Whether both were kept of one training: the later one goes on with all rows of this one, or is the same."""
+        if self.state is None or later.state is None or self.state[1] != later.state[1]:
+            return False
+        goes_on = self.state < later.state or (self.state == later.state and len(self.rows) < len(later.rows))
+        return self.markup == later.markup or (goes_on and later.rows[: len(self.rows)] == self.rows)
+
+    def lines(self) -> str:
+        """What the Trainer prints of it outside of notebooks."""
+        lines = [] if self.state is None else [f"  Total optimization steps = {self.state[1]}\n"]
+        keys = [_TABLE_KEYS.get(name.lower()) for name in self.rows[0]]
+        for row in self.rows[1:]:
+            pairs = {key: value for key, value in zip(keys, row, strict=False) if key and value}
+            trained = {key: value for key in ("loss", "step") if _is_number(value := pairs.get(key, ""))}
+            if "loss" in trained:
+                lines.append("{" + ", ".join(f"'{key}': {value}" for key, value in trained.items()) + "}\n")
+            if _is_number(pairs.get("eval_loss", "")):
+                lines.append(f"{{'eval_loss': {pairs['eval_loss']}}}\n")
+            elif "eval_loss" in pairs:
+                lines.append("***** Running Evaluation *****\n")
+        return "".join(lines)
 
 
 def _cells(row: str) -> list[str]:

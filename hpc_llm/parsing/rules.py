@@ -53,7 +53,7 @@ WHOLE_NUMBERS = frozenset(
     """step total_steps num_parameters nodes gpus_per_node world_size micro_batch_size gradient_accumulation_steps
     global_batch_size sequence_length warmup_steps skipped_total skipped_in_line
     tokens_per_step num_examples steps_per_epoch resumed_at data_parallel_ranks tensor_parallel
-    nan_in_line measured_steps launched_ranks""".split()
+    nan_in_line measured_steps launched_ranks ended_at_step""".split()
 )
 UNITS: Mapping[str, tuple[str, int, int]] = {
     "_gib": ("_bytes", 2**30, 0),

@@ -18,6 +18,8 @@ _EXACT_ENOUGH = 0.1
 """Steps per second are printed with three digits: a slower rate is too coarse to count with."""
 _ROUNDING = 0.006
 """Of a rate that is exact enough, and of a time."""
+_OF_A_RATE = 0.0005
+"""Rates are printed with three digits behind the point."""
 _EPOCH_ROUNDING = 0.006
 """Older releases print epochs with two digits."""
 
@@ -36,8 +38,8 @@ class Bar(NamedTuple):
 class Steps(NamedTuple):
     """What is known of the steps of this call of `train`."""
 
-    done: int | None
-    """How many; None where the log does not say."""
+    done: float | None
+    """How many; no whole number where a rounded rate alone says it, None where the log does not say."""
     before: int | None
     """How many an earlier call did; None where the log does not say."""
     resumed: bool
@@ -83,14 +85,25 @@ def _before(values: Mapping[str, Value], bar: Bar | None) -> int | None:
     return 0 if values.get("has_beginning") or "num_examples" in values or _figure(values, "second_order") else None
 
 
-def of_a_summary(summary: Mapping[str, object], total: object) -> int | None:
+def of_a_summary(summary: Mapping[str, object], total: object) -> float | None:
     """The steps that a summary alone shows: only where the Trainer did not count those that were planned."""
     figures = {name: summary.get(f"train_{name}") for name in ("steps_per_second", "runtime")}
     rate, time = (float(v) if isinstance(v, (int, float)) else 0.0 for v in figures.values())
     counted = rate * time if rate >= _EXACT_ENOUGH else 0.0
     if not isinstance(total, int) or not math.isfinite(counted) or counted < 0.5 or _is_near(counted, total):
         return None
-    return round(counted)
+    return _decided(counted, time)
+
+
+def _decided(counted: float, time_s: float) -> float:
+    """The whole number of steps that a rate says, if its rounding leaves but one; else what the rate makes.
+
+    >>> _decided(59.99, 480.0), _decided(2814.01, 16553.0)
+    (60, 2814.01)
+    """
+    error = _OF_A_RATE * time_s
+    least = math.ceil(counted - error)
+    return least if least == math.floor(counted + error) else counted
 
 
 def _counted(values: Mapping[str, Value]) -> float | None:
@@ -103,8 +116,12 @@ def _is_near(one: float, other: float) -> bool:
     return abs(one - other) <= max(0.6, _ROUNDING * other)
 
 
-def _done(values: Mapping[str, Value], bar: Bar | None, before: int | None, total: int | None) -> int | None:
-    counted = _counted(values)
+def _done(values: Mapping[str, Value], bar: Bar | None, before: int | None, total: int | None) -> float | None:
+    counted, ended = _counted(values), _figure(values, "ended_at_step")
+    if ended is not None and before is not None:
+        done = int(ended) - before
+        fits = counted is None or _is_near(counted, done) or (total is not None and _is_near(counted, total))
+        return done if fits and done > 0 else None
     if bar is not None:
         return _by_bar(bar, before, counted, _figure(values, "elapsed_s"))
     if total is None:
@@ -118,27 +135,32 @@ def _done(values: Mapping[str, Value], bar: Bar | None, before: int | None, tota
     return left if left > 0 and (_end(values) is not None or counted is not None) else None
 
 
-def _by_bar(bar: Bar, before: int | None, counted: float | None, time_s: float | None) -> int | None:
+def _by_bar(bar: Bar, before: int | None, counted: float | None, time_s: float | None) -> float | None:
     """What the bar says, unless the Trainer counted something else; planned steps say nothing of a bar that was left behind."""
     if before is None:
         is_session = counted is not None and counted < bar.done and not _is_near(counted, bar.total)
-        return round(counted) if is_session and counted is not None else None
+        return _decided(counted, time_s or 0.0) if is_session and counted is not None else None
     done = bar.done - before
     is_drawn_last = bar.done == bar.total or time_s is None or bar.time_s >= _MOST_OF_IT * time_s
     fits = is_drawn_last if counted is None or _is_near(counted, bar.total) else _is_near(counted, done)
     return done if done > 0 and fits else None
 
 
-def _without_total(values: Mapping[str, Value], before: int | None, counted: float | None) -> int | None:
+def _without_total(values: Mapping[str, Value], before: int | None, counted: float | None) -> float | None:
     """Where the log does not say how many steps were planned, only whole epochs or numbered lines show that all were done."""
     if counted is None or before != 0:
         return None
+    time = _figure(values, "elapsed_s") or 0.0
     last, second, first = (_figure(values, f"{name}_order") for name in ("last", "second", "first"))
     if "last_step" in values:
         gap = (second or 0.0) - (first or 0.0)
-        return round(counted) if last is not None and last - 0.6 <= counted < last + gap + 0.6 else None
+        return _decided(counted, time) if last is not None and last - 0.6 <= counted < last + gap + 0.6 else None
     epoch = _figure(values, "order")
-    return round(counted) if epoch and not values.get("was_paused") and abs(epoch - round(epoch)) < 0.001 else None
+    return (
+        _decided(counted, time)
+        if epoch and not values.get("was_paused") and abs(epoch - round(epoch)) < 0.001
+        else None
+    )
 
 
 def _end(values: Mapping[str, Value]) -> tuple[float, float] | None:
@@ -166,14 +188,14 @@ def _is_early(values: Mapping[str, Value]) -> bool:
     return end is not None and total is not None and end[1] < total
 
 
-def _if_it_fits(values: Mapping[str, Value], counted: float | None, before: int | None) -> int | None:
+def _if_it_fits(values: Mapping[str, Value], counted: float | None, before: int | None) -> float | None:
     """The steps that the Trainer counted, where the end of training does not contradict them."""
     if counted is None or counted < 0.5:
         return None
     end = _end(values)
     if end is not None and before is not None and not end[0] - 0.6 <= counted + before <= end[1] + 0.6:
         return None
-    return round(counted)
+    return _decided(counted, _figure(values, "elapsed_s") or 0.0)
 
 
 _HARMLESS = 1.05

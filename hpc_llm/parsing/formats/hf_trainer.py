@@ -218,8 +218,12 @@ def _finish(values: dict[str, Value]) -> None:
     if done == 1 and time:
         leave_empty(values, "step time: it is that of the first step alone, which is a warm-up")
     elif done and time:
-        values.setdefault("measured_steps", done)
-        values["warmup_steps"] = 0
+        if isinstance(done, int):
+            values.setdefault("measured_steps", done)
+            values["warmup_steps"] = 0
+        else:
+            said = "number of steps: a rounded rate alone says it"
+            leave_empty(values, said, "" if timed_otherwise else "measured_steps warmup_steps")
         if not timed_otherwise:
             values.setdefault("step_time_s_mean", time / done)
     elif not timed_otherwise and not _take_timed(values):
@@ -340,6 +344,7 @@ FORMAT = LineFormat(
             r"(?:Continuing training from|Resuming training from checkpoint with epoch \d+ and) global step <resumed_at>$",
             literal="ing training from ",
         ),
+        rule(Kind.RUN, r"\bTrainOutput\(global_step=<ended_at_step>,", literal="TrainOutput(global_step="),
         rule(Kind.RUN, r"Total optimization steps = <total_steps>", literal="Total optimization steps = "),
         rule(
             Kind.RUN,

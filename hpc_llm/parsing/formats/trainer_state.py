@@ -73,9 +73,13 @@ def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
         row.micro_batch_size = state["train_batch_size"]
     if isinstance(done, int) and done > 0 and row.elapsed_s:
         steps = trainer_steps.of_a_summary(_summary(history), total)
-        if steps is not None and steps > done:
-            steps, why = None, f"train_steps_per_second and train_runtime make {steps} steps, and global_step is {done}"
-        row.measured_steps, row.warmup_steps = steps, None if steps is None else 0
+        counted = 0 if steps is None else round(steps)
+        if counted > done:
+            steps, why = (
+                None,
+                f"train_steps_per_second and train_runtime make {counted} steps, and global_step is {done}",
+            )
+        row.measured_steps, row.warmup_steps = (steps, 0) if isinstance(steps, int) else (None, None)
         if not _is_paused(state, history, done):
             row.step_time_s_mean = None if steps is None else row.elapsed_s / steps
             row.tokens_per_second, row.tokens_per_second_per_gpu = _rates(state, history, row.elapsed_s)

@@ -1,0 +1,110 @@
+"""What a notebook's display of the Trainer says: its table, how far training is, and that it evaluated."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+LOSSES = [(100, "2.500000"), (200, "2.400000"), (300, "2.300000")]
+END = "TrainOutput(global_step=318, training_loss=2.4, metrics={{'train_runtime': {}, 'train_steps_per_second': {}, 'epoch': 2.0}})"
+
+
+def display(
+    rows: list[tuple[Any, ...]], state: str, names: tuple[str, ...] = ("Step", "Training Loss")
+) -> dict[str, Any]:
+    cells = "".join(f"<tr>{''.join(f'<td>{value}</td>' for value in row)}</tr>" for row in rows)
+    head = "".join(f"<th>{name}</th>" for name in names)
+    markup = (
+        f"<div><progress value='1' max='318'></progress>\n [{state}]\n</div>\n<table><tr>{head}</tr>{cells}</table><p>"
+    )
+    return {
+        "output_type": "display_data",
+        "data": {"text/html": [markup], "text/plain": ["<IPython.core.display.HTML object>"]},
+    }
+
+
+def result(text: str) -> dict[str, Any]:
+    return {"output_type": "execute_result", "data": {"text/plain": [text]}}
+
+
+def notebook(*cells: list[dict[str, Any]]) -> str:
+    return json.dumps({"cells": [{"cell_type": "code", "outputs": outputs} for outputs in cells], "nbformat": 4})
+
+
+RAISED = {"output_type": "error", "ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt: "]}
+EVALUATED = ("Step", "Training Loss", "Validation Loss")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [],
+        [[RAISED]],
+        [[display([(100, "2.4", "2.6")], "120/318 20:00 < 33:00, 0.1 it/s, Epoch 1/2", EVALUATED), RAISED]],
+    ],
+)
+@pytest.mark.parametrize("loss", ["2.600000", "No log"])
+def test_a_step_time_that_holds_evaluations_is_empty(read, before: list[Any], loss: str) -> None:
+    rows = [(*row, loss) for row in LOSSES]
+    reading = read(
+        notebook(*before, [display(rows, "318/318 53:00, Epoch 2/2", EVALUATED), result(END.format(3180.0, 0.1))]),
+        "n.ipynb",
+    )
+    row = reading.rows[-1]
+    assert (row.step_time_s_mean, row.measured_steps, row.elapsed_s) == (None, 318, 3180.0)
+    assert (row.loss_first, row.loss_last, row.eval_loss) == (2.5, 2.3, None if loss == "No log" else 2.6)
+    assert any("evaluated" in said for said in reading.left_empty)
+
+
+def test_evaluations_without_a_loss_of_training_are_read(read) -> None:
+    rows = [(100, "No log", "2.6"), (200, "2.4", "2.5")]
+    (row,) = read(notebook([display(rows, "318/318 53:00, Epoch 2/2", EVALUATED)]), "n.ipynb").rows
+    assert (row.loss_first, row.loss_last, row.eval_loss) == (2.4, 2.4, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "steps", "time"),
+    [
+        # A rate of 0.1 over 3195 s makes 319.5 steps, one of 0.02 none that could be counted.
+        ([display(LOSSES, "318/318 53:15, Epoch 2/2"), result(END.format(3195.0, 0.1))], 318, 3195 / 318),
+        ([display(LOSSES, "318/318 4:25:00, Epoch 2/2"), result(END.format(15900.0, 0.02))], 318, 50.0),
+        ([display(LOSSES, "318/900 53:15 < 1:00:00, 0.1 it/s, Epoch 0/2"), result(END.format(3195.0, 0.1))], 318, 3195 / 318),
+        ([display(LOSSES, "318/318 53:15, Epoch 2/2"), result(END.format(3195.0, 0.4))], 300, None),
+    ],
+)  # fmt: skip
+def test_steps_are_counted_from_what_the_notebook_says(
+    read, outputs: list[Any], steps: int | None, time: float | None
+) -> None:
+    (row,) = read(notebook(outputs), "n.ipynb").rows
+    assert (row.measured_steps, row.step_time_s_mean) == (steps, None if time is None else pytest.approx(time))
+
+
+def test_no_step_count_is_computed_from_a_rounded_rate(read) -> None:
+    text = "".join(f"{{'loss': {loss}, 'step': {step}}}\n" for step, loss in LOSSES)
+    (row,) = read(text + "{'train_runtime': 3195.0, 'train_steps_per_second': 0.1, 'epoch': 2.0}\n").rows
+    assert (row.measured_steps, row.step_time_s_mean) == (None, pytest.approx(10.0))
+
+
+LATER = [*LOSSES, (318, "2.200000")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "runs"),
+    [
+        (display(LOSSES, "310/318 40:00 < 01:00, 0.1 it/s, Epoch 1/2"), display(LATER, "318/318 53:00, Epoch 2/2"), 1),
+        (display([], "2/318 : < :, Epoch 0.01/2"), display(LATER, "318/318 53:00, Epoch 2/2"), 1),
+        (display(LATER, "318/318 53:00, Epoch 2/2"), display(LATER, "318/318 53:00, Epoch 2/2"), 1),
+        (display(LATER, "318/318 53:00, Epoch 2/2"), display(LATER, "318/318 54:00, Epoch 2/2"), 2),  # the same once more
+        (display(LOSSES, "310/318 40:00 < 01:00, 0.1 it/s, Epoch 1/2"), display([(100, "2.600000"), *LATER[1:]], "318/318 53:00, Epoch 2/2"), 2),
+        (display(LOSSES, "310/318 40:00 < 01:00, 0.1 it/s, Epoch 1/2"), display(LATER, "318/636 53:00 < 53:00, 0.1 it/s, Epoch 1/2"), 2),
+    ],
+)  # fmt: skip
+def test_a_display_that_was_kept_twice_is_one_training(
+    read, first: dict[str, Any], second: dict[str, Any], runs: int
+) -> None:
+    between = {"output_type": "stream", "name": "stderr", "text": ["a warning\n"]}
+    rows = read(notebook([first, between, second]), "n.ipynb").rows
+    assert len(rows) == runs
+    assert (rows[-1].loss_last, rows[-1].measured_steps) == (2.2, 318)
