@@ -63,7 +63,9 @@ class Clock:
     def add(self, line: ClockReading, paused: bool) -> None:
         """The next line; `paused` if something else than training happened since the line before."""
         paused, self.is_paused = paused or self.is_paused, False
-        self.disagrees = self.disagrees or (self.first is not None and _disagree(self.first, line))
+        self.disagrees = self.disagrees or any(
+            _disagree(one, line) for one in (self.first, self.last) if one is not None
+        )
         self.went_back = self.went_back or (self.last is not None and line.time_s < self.last.time_s)
         if self.first is None:
             self.first, self.first_is_paused = line, paused

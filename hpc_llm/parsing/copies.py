@@ -161,7 +161,14 @@ class Copies:
         return True
 
     def is_copy(
-        self, run: LogRun, number: float | None, order: float | None, found: Hit, chunk: bytes, distance: int
+        self,
+        run: LogRun,
+        number: float | None,
+        order: float | None,
+        found: Hit,
+        chunk: bytes,
+        distance: int,
+        has_loss: bool,
     ) -> bool:
         """Whether another rank printed this step already; `order` is its number, or its epoch, and the last step ended so many bytes before."""
         if order is not None and run.last is not None and order > run.last and self._is_numbered(run, found, chunk):
@@ -169,6 +176,8 @@ class Copies:
             return False
         if self.is_of_another(run, number, found, chunk):
             return True
+        if found.format is not None and found.format.one_writer and has_loss and number != run.last:
+            return False
         if number is None or number not in run.recent:
             return False
         if distance < _NEAR:
@@ -209,7 +218,8 @@ class Copies:
 
     def says_again(self, run: LogRun, found: Hit, values: Mapping[str, Value]) -> bool:
         """Whether a line that tells of a place in an epoch is another rank's copy: it says what one of the last lines said."""
-        if found.format is None or not found.format.one_loss or "order" not in values or "loss" not in values:
+        owner = found.format
+        if owner is None or owner.one_writer or not owner.one_loss or "order" not in values or "loss" not in values:
             return False
         self._turn_to(run)
         told = {name: values[name] for name in _TOLD if name in values}

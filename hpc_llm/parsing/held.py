@@ -35,6 +35,18 @@ def is_another_setup(known: Mapping[str, Value], later: Mapping[str, Value]) -> 
     return any(name in known and name in later and known[name] != later[name] for name in OF_ONE_RUN)
 
 
+def is_another_call(run: LogRun, values: Mapping[str, Value]) -> bool:
+    """Whether a step is of a training with other settings, to whose file it was added: its clock began anew, and it has another number
+    of steps, or fewer epochs are behind it."""
+
+    def went_back(name: str) -> bool:
+        before, now = run.pending.get(name), values.get(name)
+        return isinstance(before, float) and isinstance(now, float) and now < before
+
+    total = {**run.values, **run.pending}.get("total_steps")
+    return went_back("clock_s") and (values.get("total_steps", total) != total or went_back("clock_epoch"))
+
+
 def tells_settings_alone(run: LogRun) -> bool:
     """Whether a piece of a log says how a program is set up, and holds nothing of what it did: the cell of a notebook before."""
     came = run.has_results or run.evaluated or run.orphans or run.tail.found
@@ -76,7 +88,11 @@ class Held:
         before, self.program = self.program, found.format.name if found.format is not None else None
         if is_another_setup(run.known, self.values):
             return True
-        if number is None or run.last is None or not run.numbered or run.goes_on(number):
+        if number is None or run.last is None or not run.numbered:
+            return False
+        if is_another_call(run, values):
+            return True
+        if run.goes_on(number):
             return False
         total = {**run.values, **run.pending}.get("total_steps")
         is_other = "step" in values and (

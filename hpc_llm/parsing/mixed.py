@@ -12,9 +12,10 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.run import LogRun
-from hpc_llm.parsing.two_losses import WITHIN, Behind, Level, differ
+from hpc_llm.parsing.two_losses import WITHIN, Behind, Level, Said
 from hpc_llm.records.relations import half_unit
 
 PROOFS = 2
@@ -30,7 +31,7 @@ STEPS = "their numbers go back and forth"
 TOTALS = "they have two numbers of steps in turns"
 SAME_STEP = "they say different things of the same step"
 FORMATS = "two programs print them in turns"
-LOSSES = "each step has two losses, and one rank alone prints it"
+LOSSES = "each step has two losses, or two times, and one rank alone prints it"
 
 
 def in_words(what: str) -> str:
@@ -109,7 +110,7 @@ class Mixture:
     """What the first line of each of the last steps said."""
     _contradicted: list[float] = field(default_factory=list)
     _last: float | None = None
-    _last_loss: Value | None = None
+    _last_said: Said | None = None
     _last_has_two: bool = False
     _doubles: int = 0
     """Steps in a row that had two losses."""
@@ -124,13 +125,12 @@ class Mixture:
 
     def of(
         self,
-        owner: str,
+        program: LineFormat,
         number: float | None,
         values: Mapping[str, Value],
-        *,
-        one_loss: bool = False,
+        one_loss: bool,
     ) -> str | None:
-        """The next line, of the program `owner`: what shows that it is not of the same run.
+        """The next line of a program: what shows that it is not of the same run.
 
         With `one_loss` no two ranks print the same step with different losses. The number may be that of a
         place, which several steps may have.
@@ -140,7 +140,9 @@ class Mixture:
         if number is None:
             return None
         known = self._seen.get(number)
-        if one_loss and self._has_two(number, values, "order" not in values):
+        owner, clock = program.name, values.get("clock_s") if program.one_writer else None
+        said = Said(values.get("loss"), clock if isinstance(clock, float) else None)
+        if one_loss and self._has_two(number, values, said, "order" not in values):
             return LOSSES
         if known is None:
             self._seen[number] = owner, values
@@ -151,17 +153,17 @@ class Mixture:
             self._contradicted = [*self._contradicted[-PROOFS:], number]
         return SAME_STEP if len(self._contradicted) >= PROOFS else None
 
-    def _has_two(self, number: float, values: Mapping[str, Value], is_step: bool) -> bool:
-        level = self._has_two_losses(number, values.get("loss")) if is_step else self._level.see(number, values)
-        return self._behind.see(number, values.get("loss")) or level
+    def _has_two(self, number: float, values: Mapping[str, Value], said: Said, is_step: bool) -> bool:
+        level = self._has_two_losses(number, said) if is_step else self._level.see(number, values)
+        return self._behind.see(number, said) or level
 
-    def _has_two_losses(self, number: float, loss: Value | None) -> bool:
+    def _has_two_losses(self, number: float, said: Said) -> bool:
         """Whether steps in a row came twice at once with different losses: a restart repeats them one behind the other."""
         if number != self._last:
             self._doubles = self._doubles if self._last_has_two else 0
-            self._last, self._last_loss, self._last_has_two = number, loss, False
-        elif not self._last_has_two and loss is not None and self._last_loss is not None:
-            self._last_has_two = differ(loss, self._last_loss)
+            self._last, self._last_said, self._last_has_two = number, said, False
+        elif not self._last_has_two and self._last_said is not None:
+            self._last_has_two = said.is_of_another(self._last_said, self._last_said)
             self._doubles += self._last_has_two
         return self._doubles >= PROOFS
 

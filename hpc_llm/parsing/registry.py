@@ -47,6 +47,8 @@ class LineFormat:
     """Whether the line after a process's first one may hold the time of the first, too."""
     one_loss: bool = False
     """Whether a step is printed by one rank alone, or with the same loss by all: other losses are another run's."""
+    one_writer: bool = False
+    """Whether it is a file that one process alone writes, with its clock: no other rank writes a step once more."""
     kind: str | None = TRAIN
     """What its figures measure; None where the output is no program's."""
     defaults: Mapping[str, Value] = field(default_factory=dict)

@@ -293,7 +293,7 @@ class Scanner:
             self.run.add_to_step(values)
             return
         elif self._copies.is_copy(
-            self.run, step, number, found, chunk, position - self._last_step_end
+            self.run, step, number, found, chunk, position - self._last_step_end, has_loss="loss" in values
         ) or self._copies.says_again(self.run, found, values):
             self._copies.note(self.run, number)
             self._last_step_end = position + found.end - found.start  # many ranks print many lines
@@ -314,7 +314,7 @@ class Scanner:
         if found.format is None or self.run.stream not in (None, stream_of(chunk, found.start)):
             return False
         one_loss = found.format.one_loss and EACH_RANK not in values
-        shown = self._mixture.of(found.format.name, number, values, one_loss=one_loss)
+        shown = self._mixture.of(found.format, number, values, one_loss)
         if shown is not None:
             self._mix(shown)
         return shown is not None

@@ -152,6 +152,7 @@ def _timed(run: LogRun) -> dict[str, Value]:
         "was_paused": run.was_paused,
         "has_beginning": run.began and BEGINS not in run.values,  # a bar that begins may be that of a run that goes on
         "time_went_back": run.clock.went_back,
+        "clock_disagrees": run.clock.disagrees,
     }
     for name, order in (("first_order", run.first), ("second_order", run.second), ("last_order", run.last)):
         if order is not None:

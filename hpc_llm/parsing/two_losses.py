@@ -44,11 +44,36 @@ def differ(one: Value | None, other: Value | None) -> bool:
     return abs(one - other) > max(_SAME * max(abs(one), abs(other)), digit)
 
 
+def _went_back(before: Said | None, said: Said) -> bool:
+    return before is not None and None not in (before.clock_s, said.clock_s) and said.clock_s < before.clock_s  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a line says of its step."""
+
+    loss: Value | None
+    clock_s: float | None = None
+    """Seconds since the start, of a file that one process alone writes: it writes no step twice but behind a restart."""
+
+    def is_of_another(self, first: Said, before: Said | None) -> bool:
+        """Whether this line, behind that one `before`, and the `first` one of the step are of two runs: by their losses, or because the
+        only process would have written the step again while its clock went on."""
+        if differ(self.loss, first.loss):
+            return True
+        if self.loss is None or first.loss is None or self.clock_s is None or before is None or before.clock_s is None:
+            return False
+        return self != first and self.clock_s >= before.clock_s
+
+
 @dataclass
 class Behind:
     """Watches for steps that come again, with another loss, behind newer ones."""
 
-    _losses: OrderedDict[float, Value] = field(default_factory=OrderedDict)
+    _said: OrderedDict[float, Said] = field(default_factory=OrderedDict)
+    _before: Said | None = None
+    _began_anew: bool = False
+    """The clock went back where the numbers did."""
     _newest: float | None = None
     _is_again: bool = False
     """The last line was of a step that had another loss."""
@@ -56,19 +81,21 @@ class Behind:
     _turns: deque[int] = field(default_factory=lambda: deque(maxlen=_TURNS))
     """The lines at which the numbers went on from there."""
 
-    def see(self, number: float, loss: Value | None) -> bool:
+    def see(self, number: float, said: Said) -> bool:
         """The next line; true where steps were repeated here and there."""
         self._line += 1
+        before, self._before = self._before, said
         if self._newest is None or number > self._newest:
             if self._is_again:
                 self._turns.append(self._line)
-            self._newest, self._is_again = number, False
-        elif number < self._newest and differ(self._losses.get(number), loss):
-            self._is_again = True
-        if loss is not None and number not in self._losses:
-            self._losses[number] = loss
-            if len(self._losses) > _KEPT:
-                self._losses.popitem(last=False)
+            self._newest, self._is_again, self._began_anew = number, False, False
+        elif number < self._newest and (first := self._said.get(number)) is not None:
+            self._began_anew = self._began_anew or _went_back(before, said)
+            self._is_again = self._is_again or said.is_of_another(first, None if self._began_anew else before)
+        if said.loss is not None and number not in self._said:
+            self._said[number] = said
+            if len(self._said) > _KEPT:
+                self._said.popitem(last=False)
         return len(self._turns) == _TURNS and self._line - self._turns[0] < WITHIN
 
 

@@ -91,7 +91,7 @@ def test_steps_whose_time_cannot_be_are_not_measured(read) -> None:
     text = "".join(line.format(i, -11000.0 if i == 50 else 1000.0) for i in range(10, 101, 10))
     [found] = read(text).rows
     assert (found.format, found.step_time_s_mean, found.measured_steps, found.warmup_steps) == ("megatron", 1.0, 80, 10)
-    record = '{{"current_steps": {0}, "total_steps": 60, "loss": 1.0, "epoch": 0.1, "elapsed_time": "0:0{1}:00", "throughput": 250.0}}\n'
+    record = '{{"current_steps": {0}, "total_steps": 60, "loss": 1.0, "epoch": 0.{0}, "elapsed_time": "0:0{1}:00", "throughput": 250.0}}\n'
     [found] = read("".join(record.format(10 * i, minutes) for i, minutes in enumerate((1, 2, 3, 2, 3, 4), 1))).rows
     assert (found.format, found.elapsed_s, found.step_time_s_mean) == ("llama-factory", None, 6.0)
 

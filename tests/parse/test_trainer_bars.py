@@ -64,7 +64,9 @@ def test_the_bar_of_an_evaluation_says_nothing_of_training(
 
 
 def test_means_are_held_to_the_steps_of_the_run(read: Callable[[str], Reading]) -> None:
-    line = '{{"current_steps": {0}, "total_steps": 10, "loss": 1.0, "epoch": 0.1, "elapsed_time": "0:{0:02}:00"}}\n'
+    line = (
+        '{{"current_steps": {0}, "total_steps": 10, "loss": 1.0, "epoch": 0.{0:02}, "elapsed_time": "0:{0:02}:00"}}\n'
+    )
     good = "".join(line.format(step) for step in range(2, 11, 2))
     [found] = read(good).rows
     assert (found.measured_steps, found.step_time_s_mean) == (8, 60.0)

@@ -46,6 +46,8 @@ def _line(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     if elapsed is not None:
         found["elapsed_s"] = found["clock_s"] = elapsed
         found["clock_step"], found["clock_rounding_s"] = step, 1.0
+        if isinstance(record.get("epoch"), (int, float)):
+            found["clock_epoch"] = float(record["epoch"])
         tokens = record.get("total_tokens")
         if isinstance(tokens, int):
             found["clock_tokens"] = tokens
@@ -78,6 +80,8 @@ def _finish(values: dict[str, Value]) -> None:
         values["tokens_per_second"] = timed
     if values.get("time_went_back"):
         leave_empty(values, "elapsed time: the clock was set back", "elapsed_s")
+    if values.get("clock_disagrees"):
+        leave_empty(values, "step time: an epoch has more steps in some lines than in others")
     time, steps = values.get("timed_step_time_s"), values.get("timed_steps")
     if time is not None and steps is not None:
         values["step_time_s_mean"], values["measured_steps"] = time, steps
@@ -89,6 +93,7 @@ FORMAT = LineFormat(
     hints=(b'"current_steps": ',),
     precedence=35,
     one_loss=True,
+    one_writer=True,
     averages=False,
     rules=(
         rule(Kind.STEP, r'\{"current_steps": [^{}\n]*\}', _line, literal='{"current_steps": '),

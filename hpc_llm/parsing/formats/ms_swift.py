@@ -78,6 +78,7 @@ FORMAT = LineFormat(
     hints=(b'"global_step/max_steps": "',),
     precedence=35,
     one_loss=True,
+    one_writer=True,
     averages=False,
     rules=(
         rule(Kind.STEP, r'^\{"loss": ' + _STEP_OF_ALL, _record, literal='{"loss": '),
