@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+import hpc_llm
 from hpc_llm.cli import run as command
 from hpc_llm.cli.parse import summary_table
 from hpc_llm.cli.status import print_statuses
 from hpc_llm.parsing import Row
+from hpc_llm.records.checkpoints import MANIFEST
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.runs import RunStatus
@@ -87,9 +89,46 @@ def on_a_terminal(arguments: list[str], folder: Path) -> str:
 )
 def test_no_line_is_wider_than_the_terminal(place: Path, arguments: list[str]) -> None:
     lines = on_a_terminal(arguments, place).splitlines()
-    assert lines and max(map(len, lines)) <= COLUMNS
+    longer = [line.strip() for line in lines if len(line) > COLUMNS]  # nothing but a command, which is not broken
+    assert lines and all(one.startswith(("python -m pip install ", "`")) for one in longer)
     if "logs" in arguments:
         assert all(any(run_id in line for line in lines) for run_id in IDS), "a run's name is what one copies"
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs whose ends are answered with commands: a package to install, what was kept to go on with, and another folder of runs."""
+    folder = tmp_path_factory.mktemp("failed")
+    profile = ["schema: 1", "name: here", "extends: local", "prelude: {python: {kind: venv, env: /home/someone/environments/training}}"]
+    (folder / "clusters").mkdir()
+    (folder / "clusters" / "here.yaml").write_text("\n".join(profile) + "\n")
+    plan = hpc_llm.plan(cluster="local", method="z3", model="tiny", steps=300, warmup_steps=1)[0].plan.to_dict()
+    reasons = [
+        "ModuleNotFoundError: No module named 'torch'",
+        "HpcLlmError: files of JSON in zstandard are read with the package zstandard, which is missing here (No module named "
+        "'zstandard'): python -m pip install zstandard torch transformers deepspeed.",
+    ]
+    for number, reason in enumerate(reasons):
+        run = RunPaths(folder / "runs of others" / f"20260501-10000{number}-here-z3-tiny-ab1{number}")
+        write_json(run.experiment, {"schema": 1, "run_id": run.run_id, "plan": {**plan, "cluster": "here"}, "asked": {"method": "z3"}})
+        write_json(run.result, {"schema": 1, "outcome": "FAILED", "outcome_reason": f"rank 0: {reason}"})
+        write_json(run.exit, {"exit_code": 1, "signal": None, "stage": "train", "started_at": 1.0e9, "ended_at": 1.1e9})
+        run.stderr.write_text(f"Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\n    import x\n{reason}\n")
+        write_json(run.checkpoint(20) / MANIFEST, {"schema": 2, "step": 20, "files": {}})
+    return folder
+
+
+_COMMAND = re.compile(r"`[^`\n]+`|[\w/]*python -m pip install[^;(\n]*|source /[^;(\n]*|(?:--[a-z-]+ [^\s(;]+ ?)+")
+
+
+@pytest.mark.parametrize("command", ["diagnose", "status"])
+def test_no_command_is_broken_on_a_narrow_terminal(failed: Path, command: str) -> None:
+    words = [command, "--logs", "runs of others", *(["runs of others"] if command == "diagnose" else [])]
+    done = subprocess.run([*HPC_LLM, *words], cwd=failed, capture_output=True, text=True, check=False)
+    narrow = on_a_terminal(words, failed)
+    found = [one.strip(" .") for one in _COMMAND.findall(done.stdout)]
+    assert any("pip install zstandard torch transformers deepspeed" in one for one in found)
+    assert [one for one in found if one not in narrow] == []
 
 
 def unfolded(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_llm.api.layout import format_time
+from hpc_llm.text.prose import broken
 from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import table
 
@@ -66,7 +67,7 @@ def time_lines(time: StepTime, *, can_run: bool = True) -> Iterator[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(one_line(text), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return broken(one_line(text), _WIDTH, "  ")
 
 
 def _hours(value: float) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
+
+from hpc_llm.text.prose import broken
 
 GAP = "  "
 INDENT = "    "
@@ -60,14 +61,10 @@ def shortened(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int | None, indent: int) -> str:
-    """Prose broken between words, its further lines indented so far; as it is without a width."""
+    """Prose broken between words and outside of commands, its further lines indented so far; as it is without a width."""
     if width is None or width - indent < _NARROWEST:
         return text
-    return ("\n" + " " * indent).join(_broken(text, width - indent))
-
-
-def _broken(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return ("\n" + " " * indent).join(broken(text, width - indent))
 
 
 def _cell(text: str, width: int, right: bool) -> str:
@@ -104,9 +101,9 @@ def _words_fit(rows: Sequence[Sequence[str]], headers: Sequence[str], width: int
 
 
 def _with_words(rows: Sequence[Sequence[str]], headers: Sequence[str], right: Sequence[bool], words: int) -> list[str]:
-    broken = [[(*row[:-1], line) if not i else ("",) * (len(row) - 1) + (line,) for i, line in enumerate(_broken(row[-1], words))]
-              for row in rows]  # fmt: skip
-    flat = [line for of_row in broken for line in of_row]
+    lines = [[(*row[:-1], line) if not i else ("",) * (len(row) - 1) + (line,) for i, line in enumerate(broken(row[-1], words))]
+             for row in rows]  # fmt: skip
+    flat = [line for of_row in lines for line in of_row]
     widths = _widths(flat, headers)
     widths[-1] = min(widths[-1], words)
     return list(_aligned([tuple(headers), tuple("-" * one for one in widths), *flat], widths, [*right[:-1], False]))
