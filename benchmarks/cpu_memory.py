@@ -1,7 +1,7 @@
 """How near estimates are to the memory that runs on the CPU took: `results/cpu_memory.csv` against `hpc_llm.estimating`.
 
     hpc-llm submit benchmarks/cpu_memory.yaml --logs DIR --wait
-    python benchmarks/cpu_memory.py DIR…        # writes the CSV anew
+    python benchmarks/cpu_memory.py DIR…        # adds them to the CSV, in place of rows of the same runs and versions
     python benchmarks/cpu_memory.py             # the table for RESULTS.md
 
 Memory is exact whatever else the machine does; it differs by a few percent from run to run.
@@ -69,8 +69,15 @@ class Measured:
         return self.said.low <= self.peak_bytes * self.tasks_per_node <= self.said.high
 
     @property
+    def build(self) -> str:
+        """Of torch: `cpu`, or that for a GPU which is not there, as `cu130`."""
+        return self.versions.partition(",")[0].partition("+")[2]
+
+    @property
     def title(self) -> str:
         parts = [self.model, self.method, f"{self.micro_batch_size} x {self.sequence_length}", self.engine]
+        if self.build != "cpu":
+            parts.append(self.build)
         if self.tasks_per_node > 1:
             parts.append(f"{self.tasks_per_node} ranks")
         if self.gradient_accumulation_steps > 1:
@@ -116,10 +123,11 @@ def collected(folders: Sequence[str]) -> Iterator[Measured]:
 
 def main() -> None:
     if folders := sys.argv[1:]:
+        known = {(one.title, one.versions): one for one in (*rows(), *collected(folders))}
         with ROWS.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, [field.name for field in fields(Measured)])
             writer.writeheader()
-            writer.writerows(asdict(one) for one in collected(folders))
+            writer.writerows(asdict(one) for one in known.values())
     print("\n".join(table(rows())))
 
 

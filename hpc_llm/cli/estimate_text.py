@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_llm.cli.time_text import time_lines
+from hpc_llm.text.prose import broken
 from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import fits, table
 
@@ -65,7 +65,7 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(one_line(text), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return broken(one_line(text), _WIDTH, "  ")
 
 
 def places(memory: Memory) -> Iterator[str]:
@@ -85,6 +85,8 @@ def _title(estimate: Estimate) -> str:
 
 def _place(what: str, need: Need) -> str:
     size = f"{gib(need.low)} to {gib(need.high)}"
+    if need.capacity is None and need.of_node is not None:
+        return f"{what}: {size} of {gib(need.of_node)} (a job's share is not said)"
     if need.capacity is None:
         return f"{what}: {size} (nobody says how much there is)"
     return f"{what}: {need.verdict.words}, {size} of {gib(need.capacity)}"

@@ -22,7 +22,7 @@ class Constants:
     host_start: int
     """Of one rank while its model is made, before training loads the rest."""
     cpu_program: int
-    """The same where nothing for GPUs is loaded."""
+    """The same where nothing for GPUs is loaded, of torch's build for CPUs."""
     precision: Mapping[str, float]
     """Kind of run -> how far the device's peak may be from what is counted, as a share."""
     host_precision: Mapping[str, float]

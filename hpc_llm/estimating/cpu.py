@@ -27,7 +27,7 @@ _ENCODER_DECODER = 100_000_000
 
 
 def program_on_cpu(case: Case) -> int:
-    """Bytes of the process before it has a model."""
+    """Bytes of the process before it has a model, with torch's build for CPUs."""
     has_two_stacks = any(block.attentions > 1 for block in case.sizes.blocks)
     more = (_DEEPSPEED if case.plan.engine.name == "deepspeed" else 0) + (_ENCODER_DECODER if has_two_stacks else 0)
     return constants().cpu_program + more

@@ -19,6 +19,10 @@ _SUB_GROUP = 1e9
 _COMPILER = 10 * 2**30
 """A little more than was measured: 9.5 GiB of a rank in the first run on an H100, 4.7 on an H200, where later ones took next to nothing."""
 
+_ANOTHER_BUILD = 470_000_000
+"""By how much more of a rank's memory than is counted torch's build for CUDA took on a node without a GPU, at most. On GPUs one build
+was measured, and the figure stands for all others."""
+
 
 def host_need(
     case: Case, capacity: int | None, unknown: float = 0.0, on_device: Mapping[str, int] = MappingProxyType({})
@@ -38,7 +42,7 @@ def host_need(
         breakdown=terms,
         peak=peak,
         low=int(peak * max(1 - precision, 0)),
-        high=int(peak * (1 + precision)) + _loading(case, ranks) + compiling(case) * ranks,
+        high=int(peak * (1 + precision)) + _loading(case, ranks) + (compiling(case) + _ANOTHER_BUILD) * ranks,
         capacity=capacity,
         capacity_low=None if capacity is None else int(capacity * known.host_capacity),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hpc_llm.estimating.case import Case
@@ -36,8 +37,9 @@ def _host(case: Case, cluster: Cluster, *more: Any) -> Need:
     need = host_need(case, host_capacity(case, cluster, node), *more)
     if need.capacity is not None or node.mem_gb is None:
         return need
-    of_whole_node = host_need(case, int(node.mem_gb * 1e9), *more)
-    return need if of_whole_node.verdict is Fit.FITS else of_whole_node
+    whole = int(node.mem_gb * 1e9)
+    of_whole_node = host_need(case, whole, *more)
+    return replace(need, of_node=whole) if of_whole_node.verdict is Fit.FITS else of_whole_node
 
 
 def _expands(plan: Plan, cluster: Cluster) -> bool:

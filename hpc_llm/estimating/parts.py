@@ -29,7 +29,6 @@ class Fit(str, Enum):
 
 _MOST_NODES_HAVE = 100 * 2**30
 """Bytes of memory that hardly any node with GPUs lacks."""
-_UNSAID = "nobody says whether a node's host does (node.mem_gb)"
 _WORST = (Fit.DOES_NOT_FIT, Fit.TOO_CLOSE, Fit.UNKNOWN, Fit.FITS)
 
 
@@ -67,6 +66,8 @@ class Need:
     """What is there; None where nobody says."""
     capacity_low: int | None = None
     """What is there at least: drivers keep a part for themselves."""
+    of_node: int | None = None
+    """What the node has, where nobody says how much of that the job gets."""
 
     @property
     def verdict(self) -> Fit:
@@ -167,7 +168,12 @@ class Estimate:
         memory = self.memory
         if memory is None or memory.device is None or self.verdict is not Fit.FITS:
             return None
-        return _UNSAID if memory.host.capacity is None and memory.host.high > _MOST_NODES_HAVE else None
+        if memory.host.capacity is not None or memory.host.high <= _MOST_NODES_HAVE:
+            return None
+        whole = memory.host.of_node
+        if whole is None:
+            return "nobody says whether a node's host does (node.mem_gb)"
+        return f"nobody says how much a job gets of a node's {whole / 2**30:.0f} GiB (--sbatch mem=…)"
 
     @property
     def verdict_words(self) -> str:
