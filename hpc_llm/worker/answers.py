@@ -7,6 +7,7 @@ over the time of these passes alone: prompts until the first token, and the toke
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,8 @@ class Answers:
     """Wall time of the measured batches on the rank that took longest."""
     decoding: str | None = None
     """How the pass of a token is carried out: `cuda graph` or `eager`."""
+    held: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    """While a batch is taken up and written down, and by whoever tells of them from another thread."""
 
     @property
     def steps_done(self) -> int:

@@ -122,16 +122,24 @@ def _problem_of_leaving(record: Record, details: dict[str, Any]) -> OSError | No
 
 
 def _write_result_of_earliest(record: Record) -> None:
-    """Write the result, again if an earlier failure of another rank appeared meanwhile."""
-    written: dict[str, Any] | None = None
-    while (earliest := record.paths.failure_records()[0]) != written:
+    """Write the result, again if an earlier failure of another rank, or a step more, appeared meanwhile."""
+    written: tuple[dict[str, Any], int] | None = None
+    while (found := (record.paths.failure_records()[0], _logged_bytes(record))) != written:
+        earliest = found[0]
         outcome = Outcome(earliest["outcome"])
         reason = f"rank {earliest['rank']}: {earliest['type']}: {_first_line(earliest['message'])}"
         result = build_result(record, outcome, reason, earliest)
         if outcome is Outcome.INVALID:
             result["invalid_reason"] = earliest["message"]
         record.write(record.paths.result, result)
-        written = earliest
+        written = found
+
+
+def _logged_bytes(record: Record) -> int:
+    """Of the steps that are written down, by rank 0 perhaps while another rank tells of them."""
+    with contextlib.suppress(OSError):
+        return record.paths.steps.stat().st_size
+    return 0
 
 
 def _completed(record: Record) -> bool:

@@ -14,6 +14,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.schedule import rate_factor
 from hpc_llm.records.files import new_file
 from hpc_llm.worker.data.batch import Batch
+from hpc_llm.worker.device import synchronize
 from hpc_llm.worker.engines import Engine, StepEnd
 from hpc_llm.worker.loss import Loss, sum_targets
 from hpc_llm.worker.measure.meter import MeasuredStep, Meter
@@ -49,11 +50,11 @@ def run_steps(
         rate = engine.learning_rate  # a scheduler of DeepSpeed changes it when the step is done
         loss, end = take_step(engine, batches, plan)
         meter.end_step(loss, rate, end.grad_norm, end.skipped)
-        _write(log, meter.finished_steps())
+        _write(log, meter)
         if not _go_on(between, number, meter, log):
             break
     meter.close()
-    _write(log, meter.finished_steps(wait=True))
+    _write(log, meter, wait=True)
 
 
 def _go_on(between: Sequence[Between], number: int, meter: Meter, log: StepLog | None) -> bool:
@@ -62,7 +63,7 @@ def _go_on(between: Sequence[Between], number: int, meter: Meter, log: StepLog |
     if not due:
         return True
     with meter.paused():
-        _write(log, meter.finished_steps(wait=True))
+        _write(log, meter, wait=True)
         answers = [one.act(number) for one in due]  # all of them act, whatever the first one says
     return all(answers)
 
@@ -100,10 +101,14 @@ def _targets_of_all(targets: int | torch.Tensor, plan: Plan) -> int | torch.Tens
     return targets.clamp(min=1)
 
 
-def _write(log: StepLog | None, steps: Iterator[MeasuredStep]) -> None:
-    for step in steps:
-        if log is not None:
-            log.write(step)
+def _write(log: StepLog | None, meter: Meter, wait: bool = False) -> None:
+    """Write down the steps that are done; whoever holds the meter sees each of them in both places or in neither."""
+    if wait:
+        synchronize(meter.device)  # before it is held: a collective may never end
+    with meter.held:
+        for step in meter.finished_steps(wait):
+            if log is not None:
+                log.write(step)
 
 
 class StepLog:

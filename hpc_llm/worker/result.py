@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records import metrics
-from hpc_llm.records.files import read_json
+from hpc_llm.records.files import read_json, read_json_lines
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.worker.answers import Answers
@@ -129,7 +130,7 @@ def build_result(
     A run that came to its end but cannot be compared gets the outcome INVALID and its reason.
     """
     plan, meter, window = record.plan, record.meter, record.window
-    steps = meter.steps if meter else []
+    steps = _steps(record, meter, error)
     losses = [step.loss for step in steps if step.loss is not None]
     invalid = _invalid_reason(record, steps)
     if outcome is Outcome.COMPLETED and invalid:
@@ -183,6 +184,14 @@ def build_result(
     }
 
 
+def _steps(record: Record, meter: Meter | None, error: Mapping[str, Any] | None) -> list[MeasuredStep]:
+    """Of a training: those that rank 0 has written down, where another rank tells of a failure; it may be a step before or behind."""
+    if meter is None or error is None or record.ranks.rank == 0:
+        return meter.steps if meter else []
+    rows = [row for row in read_json_lines(record.paths.steps) if STEP_FIELDS <= row.keys()]
+    return [step_of(row) for row in rows] or meter.steps
+
+
 def step_row(step: MeasuredStep, tokens: int) -> dict[str, Any]:
     """One line of steps.jsonl; `tokens` is how many one step consumes over all ranks."""
     return {
@@ -199,6 +208,29 @@ def step_row(step: MeasuredStep, tokens: int) -> dict[str, Any]:
         "warmup": step.warmup,
         "time": step.ended_at,
     }
+
+
+STEP_FIELDS = frozenset(
+    "step loss step_time_s learning_rate trained_tokens grad_norm allocated_bytes peak_allocated_bytes skipped warmup time".split()
+)
+
+
+def step_of(row: Mapping[str, Any]) -> MeasuredStep:
+    """The step of a line with STEP_FIELDS."""
+    from hpc_llm.worker.measure.meter import MeasuredStep
+
+    loss = math.nan if row["loss"] is None and row["trained_tokens"] else row["loss"]
+    return MeasuredStep(
+        number=row["step"],
+        loss=loss,
+        targets=row["trained_tokens"],
+        time_s=row["step_time_s"],
+        ended_at=row["time"],
+        **{
+            name: row[name]
+            for name in ("learning_rate", "grad_norm", "allocated_bytes", "peak_allocated_bytes", "skipped", "warmup")
+        },
+    )
 
 
 def plan_tokens_per_step(plan: Plan) -> int:

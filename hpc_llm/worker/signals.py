@@ -21,6 +21,8 @@ EXIT_AFTER_SIGTERM = 128 + signal.SIGTERM
 
 _LOOK_EVERY_S = 1.0
 _LEAST_PATIENCE_S = 30.0
+_HOLD_S = 2.0
+"""So long a step may take to be written down; the log may be a pipe that nobody reads."""
 _HEARD = {signal.SIGTERM, signal.SIGUSR1}
 
 
@@ -45,13 +47,24 @@ def listen(record: Record) -> None:
             saves = record.stop is not None and record.stop(number)
             if number == signal.SIGTERM:
                 # At once: who sends it may not wait, and what is being saved may not become whole.
-                failure.report_sigterm(record, "it was still to save" if saves else "")
+                _report(record, saves)
                 if saves:
                     _let_it_save(record)
+                    if not failure.has_other_cause(record):
+                        _report(record, saves)
                 os._exit(EXIT_AFTER_SIGTERM)
 
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def _report(record: Record, saves: bool) -> None:
+    """Tell of the steps that are written down, and let none be behind that, unless the training goes on to save."""
+    measured = record.meter or record.answers
+    is_held = measured is not None and measured.held.acquire(timeout=_HOLD_S)
+    failure.report_sigterm(record, "it was still to save" if saves else "")
+    if saves and measured is not None and is_held:
+        measured.held.release()
 
 
 def _next_signal(record: Record) -> int:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tiny_plans import make_plan, start_worker
 
-from hpc_llm.records.files import read_json
+import hpc_llm
+from hpc_llm.records.files import read_json, read_json_lines
 from hpc_llm.records.run import RunPaths
 
 pytestmark = pytest.mark.train
@@ -27,10 +28,13 @@ def wait_for_steps(paths: RunPaths, count: int = 5) -> None:
         time.sleep(0.05)
 
 
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def family(pid: int) -> list[int]:
     """The process and all that descend from it: torchrun's ranks have sessions of their own."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in children for each in family(int(child)))]
+    return [pid, *(each for child in children_of(pid) for each in family(child))]
 
 
 def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
@@ -45,6 +49,30 @@ def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
     assert result["outcome"] == "UNKNOWN"
     assert "stopped by SIGTERM after step" in result["outcome_reason"]
     assert result["measured_steps"] >= 3
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_is_told_of_a_run_that_was_stopped_is_what_is_written_down(ranks: int, tmp_path: Path) -> None:
+    """Steps of few milliseconds: many would end while the signal's thread writes the result, on either rank."""
+    program = str(Path(__file__).with_name("slow_disk.py"))
+    launch = (
+        ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program) if ranks == 2 else (program,)
+    )
+    paths = RunPaths(tmp_path / "run")
+    plan = make_plan("ddp", world_size=ranks, steps=100_000, micro_batch_size=1, sequence_length=16, engine="plain")
+    process = start_worker(paths.root, plan, *launch)
+    wait_for_steps(paths, 50)
+    for pid in [each for each in family(process.pid) if not children_of(each)]:
+        os.kill(pid, signal.SIGTERM)
+    process.communicate(timeout=300)
+    rows, result = list(read_json_lines(paths.steps)), read_json(paths.result)
+    times = [row["step_time_s"] for row in rows if not row["warmup"]]
+    assert result is not None and result["outcome"] == "UNKNOWN" and len(times) > 20
+    assert result["step_times_s"] == times and result["measured_steps"] == len(times)
+    assert (result["loss_first"], result["loss_last"]) == (rows[0]["loss"], rows[-1]["loss"])
+    assert f"after step {rows[-1]['step']} of" in result["outcome_reason"] or ranks == 2
+    [row] = hpc_llm.parse(paths.root)
+    assert (row.measured_steps, row.loss_last) == (len(times), rows[-1]["loss"])
 
 
 def test_sigusr1_shows_where_each_rank_stands_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ values are picked up between later steps, once the device has got there.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -72,6 +73,8 @@ class Meter:
         self.world_size = world_size
         self.steps: list[MeasuredStep] = []
         """All finished steps, in order."""
+        self.held = threading.Lock()
+        """While steps are taken up and written down, and by whoever tells of them from another thread."""
         self.window = Window(device)
         """Around the measured steps."""
         self._clock = self.window.clock

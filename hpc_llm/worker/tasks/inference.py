@@ -166,8 +166,9 @@ class _Steps:
             for one, count in zip(batch.queries, found.counts, strict=False)
         )
         step = AnsweredBatch(number, number <= work.warmup_steps, found.times[-1], found.times[0], queries)
-        self._answers.batches.append(step)
-        self._write(step)
+        with self._answers.held:
+            self._answers.batches.append(step)
+            self._write(step)
         return [_output(*each) for each in zip(batch.queries, found.tokens.tolist(), found.counts, strict=False)]
 
     def _write(self, step: AnsweredBatch) -> None:
