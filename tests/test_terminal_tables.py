@@ -99,7 +99,12 @@ def test_no_line_is_wider_than_the_terminal(place: Path, arguments: list[str]) -
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs whose ends are answered with commands: a package to install, what was kept to go on with, and another folder of runs."""
     folder = tmp_path_factory.mktemp("failed")
-    profile = ["schema: 1", "name: here", "extends: local", "prelude: {python: {kind: venv, env: /home/someone/environments/training}}"]
+    profile = [
+        "schema: 1",
+        "name: here",
+        "extends: local",
+        "prelude: {python: {kind: venv, env: /home/someone/environments/training}}",
+    ]
     (folder / "clusters").mkdir()
     (folder / "clusters" / "here.yaml").write_text("\n".join(profile) + "\n")
     plan = hpc_llm.plan(cluster="local", method="z3", model="tiny", steps=300, warmup_steps=1)[0].plan.to_dict()
@@ -110,10 +115,15 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     for number, reason in enumerate(reasons):
         run = RunPaths(folder / "runs of others" / f"20260501-10000{number}-here-z3-tiny-ab1{number}")
-        write_json(run.experiment, {"schema": 1, "run_id": run.run_id, "plan": {**plan, "cluster": "here"}, "asked": {"method": "z3"}})
+        write_json(
+            run.experiment,
+            {"schema": 1, "run_id": run.run_id, "plan": {**plan, "cluster": "here"}, "asked": {"method": "z3"}},
+        )
         write_json(run.result, {"schema": 1, "outcome": "FAILED", "outcome_reason": f"rank 0: {reason}"})
         write_json(run.exit, {"exit_code": 1, "signal": None, "stage": "train", "started_at": 1.0e9, "ended_at": 1.1e9})
-        run.stderr.write_text(f"Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\n    import x\n{reason}\n")
+        run.stderr.write_text(
+            f'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    import x\n{reason}\n'
+        )
         write_json(run.checkpoint(20) / MANIFEST, {"schema": 2, "step": 20, "files": {}})
     return folder
 

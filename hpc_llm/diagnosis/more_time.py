@@ -38,16 +38,19 @@ def walltime(case: Case) -> list[str]:
         )
     per_step = float(pace)
     start_up = max(float(spent) - (made - before) * per_step, 0.0)
-    needed = _rounded(start_up + (plan.workload.steps - before) * per_step * _MARGIN + lead)
+    done = max(before, int(facts.get("kept_step") or 0))
+    needed = _rounded(start_up + (plan.workload.steps - done) * per_step * _MARGIN + lead)
     told = f"{plan.workload.steps} steps of {per_step:.3g} s, of which it made {made}{_by_signal(case)}"
+    if limit is not None and needed <= limit and done > before:
+        return [f"--time {format_time(limit)}  (what is left of {told} takes about {format_time(needed)})"]
     if limit is not None and needed <= limit:
         had = f"its steps say that {format_time(needed)} are enough, and it had {format_time(limit)}{_by_signal(case)}"
         return [f"{had}: look for what it waited for (the last lines of its output) before asking for more time"]
-    lines = _more_time(case, needed, told)
+    lines = _more_time(case, needed, told, goes_on=done > before)
     is_telling = float(spent) * _TELLING <= (made - before) * per_step
     room = limit or (max(limits(case).values(), default=None))
     if room is not None and per_step and is_telling:
-        lines += _fewer_steps(plan, before, room, lead, start_up, per_step)
+        lines += _fewer_steps(plan, done, room, lead, start_up, per_step)
     return lines or [f"it needs about {format_time(needed)}: {told}. Fewer steps, or faster ones, is for you to decide"]
 
 
@@ -87,7 +90,7 @@ def _fewer_steps(plan: Plan, before: int, limit: int, lead: int, start_up: float
     return [f"--steps {_round_down(fitting)}  (they fit into {where}; {plan.workload.steps} were planned)"]
 
 
-def _more_time(case: Case, needed: int, told: str) -> list[str]:
+def _more_time(case: Case, needed: int, told: str, *, goes_on: bool) -> list[str]:
     plan, most = case.plan, limits(case)
     here = most.get(plan.job.partition or "", max(most.values(), default=None))
     if here is None or needed <= here:
@@ -98,6 +101,12 @@ def _more_time(case: Case, needed: int, told: str) -> list[str]:
             f"--partition {longer[0]} --time {format_time(needed)}  ({told}; {plan.job.partition} allows {format_time(here)})"
         ]
     longest = max(most.values())
+    if goes_on:  # a part at a time
+        where = next((name for name, limit in most.items() if limit == longest and same_gpu(case, name)), None)
+        there = f"--partition {where} --time {format_time(longest)}" if where else f"--time {format_time(here)}"
+        return [
+            f"{there}  (no partition allows the {format_time(needed)} that the rest needs: go on again from what that keeps; {told})"
+        ]
     return [
         f"no partition allows the {format_time(needed)} that it needs ({told}): the longest is {format_time(longest)}"
     ]

@@ -19,6 +19,7 @@ from hpc_llm.diagnosis.askable import askable
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, in_nccls_words, unexplained
 from hpc_llm.diagnosis.environment import facts_of, job_python
+from hpc_llm.diagnosis.going_on import with_way_on
 from hpc_llm.diagnosis.inputs import diagnose_files
 from hpc_llm.diagnosis.silent import node_names
 from hpc_llm.errors import RequestError
@@ -92,8 +93,8 @@ def _with_way_on(found: Look) -> Diagnosis:
     if not kept:
         return made
     submit = "hpc-llm submit" if (read_json(found.run.experiment) or {}).get("asked") else "hpc-llm submit …"
-    way = f"it kept what it had trained: go on behind step {kept[-1].step} with `{submit} --resume {found.run.run_id}`"
-    return replace(made, remedy=f"{way}\n{made.remedy}", details={**made.details, "kept_step": str(kept[-1].step)})
+    remedy = with_way_on(made, f"{submit} --resume {found.run.run_id}", kept[-1].step)
+    return replace(made, remedy=remedy, details={**made.details, "kept_step": str(kept[-1].step)})
 
 
 def _explained(found: Look) -> Diagnosis:
@@ -199,6 +200,8 @@ def _facts(found: Look) -> dict[str, str]:
     left = found.records.exit
     if left is not None and left.was_signalled_early and left.elapsed_s is not None:
         facts["signalled_after_s"] = f"{left.elapsed_s:.0f}"
+    if kept := kept_in(found.run.root):
+        facts["kept_step"] = str(kept[-1].step)
     pace = read_pace(found.run.steps, found.records.plan) if found.records.has_steps else None
     if pace and pace.step:
         facts["steps_made"] = str(pace.step)

@@ -55,7 +55,7 @@ _INVALID = (
     (
         "the search ended with",
         "walltime",
-        "go on with what it has tried: `hpc-llm submit --resume RUN`, with a longer --time",
+        "go on with what it has tried: `hpc-llm submit --resume RUN --time HH:MM:SS`, longer than it had",
     ),
     (
         "the search ended after",

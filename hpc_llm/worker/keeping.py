@@ -105,18 +105,22 @@ class Keeping:
 
     @property
     def way_on(self) -> str:
-        """How to go on. A job that may be queued again goes on by itself, and a second one beside it would train the same steps.
+        """How to go on. A job that may be queued again goes on by itself, and a second one beside it would train the same steps; one whose
+        time was over needs more, which `diagnose` counts.
 
         What is written down here is read anywhere, so the folder of the runs is named.
         """
         paths, job = self._record.paths, self._plan.job
         is_at_limit = (read_text(paths.stop) or "").strip() == "USR1"  # which is sent before that alone
-        if job.scheduler == "local" or "no-requeue" in job.sbatch or is_at_limit:
+        diagnose = f"`hpc-llm diagnose {paths.run_id}`"
+        if job.time_s is None and (job.scheduler == "local" or "no-requeue" in job.sbatch):
             way = f", go on with `hpc-llm submit --resume {paths.run_id}`"
+        elif job.scheduler == "local" or "no-requeue" in job.sbatch or is_at_limit:
+            way = f", go on with what {diagnose} says"
         else:
             way = (
                 f": where the job is queued again it goes on by itself, and once `hpc-llm status {paths.run_id}` tells its end, "
-                f"`hpc-llm diagnose {paths.run_id}` says how to go on"
+                f"{diagnose} says how to go on"
             )
         return with_logs(way, paths.root.parent)
 

@@ -188,7 +188,7 @@ def _steps(record: Record, meter: Meter | None, error: Mapping[str, Any] | None)
     """Of a training: those that rank 0 has written down, where another rank tells of a failure; it may be a step before or behind."""
     if meter is None or error is None or record.ranks.rank == 0:
         return meter.steps if meter else []
-    rows = [row for row in read_json_lines(record.paths.steps) if STEP_FIELDS <= row.keys()]
+    rows = [row for row in read_json_lines(record.paths.steps) if row.keys() >= STEP_FIELDS]
     return [step_of(row) for row in rows] or meter.steps
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from hpc_llm.cli import run as command
 from hpc_llm.diagnosis import diagnose_run
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.more_time import lead_s, walltime
+from hpc_llm.records.checkpoints import MANIFEST
+from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
 
 SIGNAL = {"signal": "B:USR1@30"}
@@ -87,6 +90,76 @@ def test_that_it_can_go_on_is_no_contradiction_to_that_a_retry_is_of_no_use(
     last = told.splitlines()[-1]
     assert last == (
         "retry as is  no: begun anew it ends so again; to go on is another thing" if has_kept else "retry as is  no"
+    )
+
+
+def kept(run: RunPaths, step: int) -> RunPaths:
+    write_json(run.checkpoint(step) / MANIFEST, {"schema": 2, "step": step, "files": {}})
+    record = json.loads(run.experiment.read_text())
+    write_json(run.experiment, {**record, "asked": {"cluster": "taiwania2", "method": "z3"}})
+    return run
+
+
+ON_TAIWANIA = {"cluster": "taiwania2", "partition": "gtest", "save_every": 50}
+
+
+def of_little_time(folder: Path) -> RunPaths:
+    return kept(signalled(folder, 1500, 700, 2.0, time_s=1800, steps=10_000, **ON_TAIWANIA), 700)
+
+
+def of_more_than_any_time(folder: Path) -> RunPaths:
+    return kept(signalled(folder, 1500, 700, 2.0, time_s=1800, steps=1_000_000, **ON_TAIWANIA), 700)
+
+
+def of_nearly_enough_time(folder: Path) -> RunPaths:
+    return kept(signalled(folder, 1500, 700, 2.0, time_s=1800, steps=900, **ON_TAIWANIA), 700)
+
+
+def of_little_memory(folder: Path) -> RunPaths:
+    run = new_run(folder, plan={"scheduler": "slurm", **ON_TAIWANIA}, code=1)
+    run.stderr.write_text(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 31.74 GiB of which 2.00 GiB is free.\n"
+    )
+    return kept(run, 8)
+
+
+def of_no_package(folder: Path) -> RunPaths:
+    run = new_run(folder, plan={"scheduler": "slurm", **ON_TAIWANIA}, code=1)
+    run.stderr.write_text("Traceback (most recent call last):\nModuleNotFoundError: No module named 'peft'\n")
+    return kept(run, 8)
+
+
+@pytest.mark.parametrize(
+    ("made", "way"),
+    [
+        (of_little_time, r"with `hpc-llm submit --resume \S+ --partition gp1d --time 0[67]:\d0:00 --logs [^`]+`  \(10000 steps of 2 s"),
+        (of_more_than_any_time, r"with `hpc-llm submit --resume \S+ --partition gp4d --time 4-00:00:00 --logs [^`]+`  \(no partition allows"),
+        (of_nearly_enough_time, r"with `hpc-llm submit --resume \S+ --time 00:30:00 --logs [^`]+`  \(what is left"),
+        (of_little_memory, r"with `hpc-llm submit --resume \S+ --micro-batch-size 2 --gradient-accumulation-steps \d --logs [^`]+`  \(a smaller"),
+        (of_no_package, r"pip install peft; then, as it kept .* with `hpc-llm submit --resume \S+ --logs [^`]+`$"),
+    ],
+)  # fmt: skip
+def test_what_was_kept_is_gone_on_with_by_one_command_that_does_not_end_so_again(
+    tmp_path: Path, made: Callable[[Path], RunPaths], way: str
+) -> None:
+    """The same in diagnose and in what the report says is to be done."""
+    run = made(tmp_path / "logs")
+    remedy = diagnose_run(run).remedy
+    assert re.search(way, remedy, re.MULTILINE), remedy
+    assert command(["report", str(run.root), "-o", str(tmp_path / "out")]) == 0
+    told = (tmp_path / "out" / "results.md").read_text().replace("\\", "")
+    [line] = [one for one in remedy.splitlines() if "--resume" in one]
+    assert line in told.partition("To do: ")[2]
+
+
+def test_what_passes_by_itself_is_gone_on_with_as_it_was(tmp_path: Path) -> None:
+    run = kept(new_run(tmp_path, plan={"scheduler": "slurm", **ON_TAIWANIA}, code=143, signal="TERM"), 8)
+    run.stderr.write_text(
+        "slurmstepd: error: *** JOB 7 ON gn1 CANCELLED AT 2026-05-01T10:01:00 DUE TO PREEMPTION ***\n"
+    )
+    first = diagnose_run(run).remedy.splitlines()[0]
+    assert re.fullmatch(
+        r"it kept what it had trained: go on behind step 8 with `hpc-llm submit --resume \S+ --logs [^`]+`", first
     )
 
 

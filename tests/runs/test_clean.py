@@ -224,7 +224,7 @@ def test_diagnose_says_how_a_run_goes_on_that_kept_something(folder: Folder, log
     [found] = diagnose(folder.run.root)
     assert found.cause.id == "walltime"
     way = f"`hpc-llm submit … --resume run-1 --logs {folder.run.root.parent}`"
-    assert found.remedy.startswith(f"it kept what it had trained: go on behind step 4 with {way}\n")
+    assert f"; then, as it kept what it had trained, go on behind step 4 with {way}\n" in found.remedy
 
 
 def test_links_are_not_followed(folder: Folder, logs: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_run_that_is_told_before_its_end_saves_times_out_and_goes_on_elsewhere
     assert status["outcome"] == "TIMEOUT", printed(run)
     assert "the time limit was near" in json.loads(run.exit.read_text())["reason"]
     assert json.loads(run.exit.read_text())["signal"] == "USR1" and steps_of(run)[-1] == step
-    way = f"`hpc-llm submit --resume {run.run_id} --logs {run.root.parent}`"
+    way = f"what `hpc-llm diagnose {run.run_id} --logs {run.root.parent}` says"
     assert f"go on with {way}" in json.loads(run.result.read_text())["outcome_reason"]
     [rest] = node.submit(*WORDS, f"--steps={step + 6}", "--save-every=4", f"--resume={run.run_id}")
     [mark] = run.wanted_by.iterdir()  # for `clean`, whatever folder it is asked about
