@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from hpc_llm.errors import RequestError, notice
 from hpc_llm.records.files import make_own_folder
+from hpc_llm.reporting.earlier import files_of_earlier, remove_earlier, write_record
 from hpc_llm.reporting.endings import endings, invalid_table
 from hpc_llm.reporting.figures import scaling_tables
 from hpc_llm.reporting.files import write_csv, write_markdown
@@ -50,10 +51,13 @@ def tell_what_is_missing() -> None:
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write the page, the tables and the plots into `folder`; returns the files, the page first.
 
-    Where one of them cannot be written, none is, and the files of an earlier report stay as they are.
+    Where one of them cannot be written, none is, and the files of an earlier report stay as they are. Else they are removed.
     """
+    earlier = files_of_earlier(folder)
     with _all_or_nothing(folder) as place:
         files = _write(report, place)
+        write_record(place)
+    remove_earlier(folder, earlier, {path.name for path in files})
     return [folder / path.name for path in files]
 
 

@@ -158,7 +158,7 @@ def test_smoke_runs_stand_apart(tmp_path: Path) -> None:
 
 def test_no_reference_changes_a_measured_cell(tmp_path: Path) -> None:
     texts = set()
-    for value in (1.0, 2400.0, 1e12):
+    for value in (1.0, 2400.0, 1e8):
         for seed, rate in enumerate((290.0, 310.0)):
             add(tmp_path, f"r{seed}", study=tokens(value), rate_per_gpu=rate)
         [row] = write_and_read(tmp_path)

@@ -16,6 +16,7 @@ from hpc_llm.errors import RequestError
 from hpc_llm.parsing import Step, parallel
 from hpc_llm.parsing.read import sample_of
 from hpc_llm.reporting import Report, assumptions, collect, make_report, summary, write_report
+from hpc_llm.reporting.earlier import RECORD
 from hpc_llm.reporting.figures import figures, method_names
 from hpc_llm.reporting.files import reading_metrics, reading_table
 from hpc_llm.reporting.latex import PRINTED_AS, latex_text, write_latex
@@ -362,6 +363,49 @@ def test_no_report_replaces_its_baseline_or_what_somebody_else_has_written(
         (own / name).unlink()
 
 
+def test_what_an_earlier_report_left_goes_and_what_others_wrote_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "one", Made(run_id="r", cluster="delta", method="z3"))
+    for nodes in (1, 4):
+        write_run(tmp_path / "several", Made(run_id=f"n{nodes}", cluster="delta", method="z2", nodes=nodes))
+    out = tmp_path / "out"
+
+    def written(folder: str) -> tuple[set[str], str]:
+        assert command(["report", str(tmp_path / folder), "-o", str(out)]) == 0
+        said = capsys.readouterr()
+        return {Path(line).name for line in said.out.splitlines() if line}, said.err
+
+    first, told = written("several")
+    assert "did not write" not in told
+    changed, *others = sorted(name for name in first if name.endswith(".png"))
+    (out / changed).write_bytes(b"cut for a paper")
+    (out / "mine.png").write_bytes(b"mine")
+    (out / "notes").write_text("no file of a kind that a report has")
+    second, told = written("one")
+    gone = first - second
+    assert gone, "the two reports have other plots"
+    there = {path.name for path in out.iterdir()}
+    mine = {"mine.png", *({changed} - second)}
+    assert there == second | mine | {"notes", RECORD}
+    assert f"that this report did not write: {', '.join(sorted(mine))}." in told
+    assert written("one")[0] == second
+
+
+def test_of_a_report_that_left_no_record_nothing_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "logs", Made(run_id="r", cluster="delta", method="z3", rate_per_gpu=300.0))
+    out = tmp_path / "out"
+    assert command(["report", str(tmp_path / "logs"), "-o", str(out)]) == 0
+    for record in (None, "{}", '{"schema": 1, "files": {"old.png": "0"}}', '{"schema": 1, "files": {"../r": "0"}}', "[]", "x"):
+        (out / RECORD).unlink()
+        if record is not None:
+            (out / RECORD).write_text(record)
+        (out / "old.png").write_bytes(b"of an earlier one")
+        assert command(["report", str(tmp_path / "logs"), "-o", str(out)]) == 0
+        assert "1 file that this report did not write: old.png." in capsys.readouterr().err
+        assert (out / "old.png").exists()
+
+
 def test_an_empty_study_of_invalid_runs_makes_a_page(tmp_path: Path) -> None:
     write_run(tmp_path / "logs", Made(run_id="a", cluster="delta", method="z3", outcome="INVALID", reason="too short"))
     made = make_report(collect([tmp_path / "logs"]))
@@ -398,7 +442,7 @@ def test_a_report_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
         ]  # fmt: skip
         disk.make_room()
         files = write_report(report, earlier)
-        assert sorted(files) == sorted(earlier.iterdir())
+        assert sorted(files) == sorted(set(earlier.iterdir()) - {earlier / RECORD})
 
 
 @pytest.mark.parametrize(
