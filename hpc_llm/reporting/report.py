@@ -122,7 +122,7 @@ def reading_notes() -> list[str]:
         f"n is their number, ± half the width of the {CONFIDENCE_PERCENT} % confidence interval of the mean (Student's t). "
         "Of two runs both values stand in brackets instead, and one run has neither.",
         "A method with settings in brackets or below its name differs in these from most runs of that method on that cluster; a "
-        "learning rate or data so told may differ from other rows of the table alone, or be told in all of them. Tries of a search for "
+        "learning rate, steps or data so told may differ from other rows of the table alone, or be told in all of them. Tries of a search for "
         "the micro batch, of few steps each, have tables of their own.",
         "An empty cell is unknown, never zero. GiB is 2^30 bytes.",
         *(f"{m.title}: {m.meaning}." for m in METRICS),

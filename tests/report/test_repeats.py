@@ -387,6 +387,26 @@ def test_a_learning_rate_is_told_of_all_rows_of_a_table_or_of_the_odd_ones(
     assert [row["configuration"] for row in table if row["sequence_length"] == 64] == ["lr=0.01"] * len(others)
 
 
+@pytest.mark.parametrize(
+    ("steps", "labels"),
+    [
+        ({"z3": 20, "ddp": 30, "z2": 30}, {"z3": "steps=20", "ddp": "", "z2": ""}),
+        ({"z3": 20, "ddp": 30}, {"z3": "steps=20", "ddp": "steps=30"}),
+        ({"z3": 30, "ddp": 30}, {"z3": "", "ddp": ""}),
+    ],
+)
+def test_steps_are_told_of_rows_that_have_not_those_of_most_in_their_table(
+    steps: dict[str, int], labels: dict[str, str], tmp_path: Path
+) -> None:
+    """More steps come to a lesser loss, whatever the method."""
+    for method, number in steps.items():
+        write_run(tmp_path, Made(run_id=method, cluster="delta", method=method, steps=number))
+        write_run(tmp_path, Made(run_id=f"{method}-long", cluster="delta", method=method, steps=50, sequence_length=700))
+    table = compare(run_table(collect([tmp_path])))
+    assert {row["method"]: row["configuration"] for row in table if row["sequence_length"] == 350} == labels
+    assert {row["configuration"] for row in table if row["sequence_length"] == 700} == {""}
+
+
 def test_of_two_repeats_both_values_are_shown_and_of_three_an_interval() -> None:
     for rates, shown in (
         ((100.0, 104.0), "102.0 (100.0 to 104.0)"),
