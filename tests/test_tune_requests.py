@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from hpc_llm.errors import HpcLlmError, PlanError
 from hpc_llm.planning.micro_batches import plan_of_try, starting_at
 from hpc_llm.planning.parts import Training, Tuning
 from hpc_llm.site.cluster import load_cluster
+
+HERE = load_cluster("local")
 
 
 def plan_of(*settings: str, cluster: str = "local", method: str = "ddp", model: str = "tiny", **asked: Any) -> Any:
@@ -109,11 +112,39 @@ def test_the_example_is_planned() -> None:
 
 def test_what_a_search_may_cost_is_a_line() -> None:
     plan = planned("local", "ddp", task="tune", model="tiny", gpus_per_node=0, set=["most_tries=7"]).plan
-    assert "at most 7 short trainings" in bounds(plan) and "05:50:00" in bounds(plan) and "\n" not in bounds(plan)
+    assert (
+        "at most 7 short trainings" in bounds(plan, HERE)
+        and "05:50:00" in bounds(plan, HERE)
+        and "\n" not in bounds(plan, HERE)
+    )
     kept = planned("local", "ddp", task="tune", model="tiny", gpus_per_node=0, set=["kept_global_batch=8"]).plan
-    assert "at most 16 short trainings, of the 4 sizes up to 8 that keep the global batch" in bounds(kept)
+    assert "at most 16 short trainings, of the 4 sizes up to 8 that keep the global batch" in bounds(kept, HERE)
     limited = planned("local", "ddp", task="tune", model="tiny", gpus_per_node=0, time="01:00:00").plan
-    assert "the job's time of 01:00:00 ends it" in bounds(limited) and "00:10:00" in bounds(limited)
+    assert "the job's time of 01:00:00 ends it" in bounds(limited, HERE) and "00:10:00" in bounds(limited, HERE)
+
+
+@pytest.mark.parametrize(
+    ("partition", "time_s", "said"),
+    [
+        (
+            "gtest",
+            None,
+            "at most 00:30:00, and no longer than the scheduler gives a job of gtest that asks for no --time",
+        ),
+        (
+            "gp4d",
+            None,
+            "at most 1-09:20:00, and no longer than the scheduler gives a job of gp4d that asks for no --time",
+        ),
+        ("gp4d", 3600, "the job's time of 01:00:00 ends it"),
+    ],
+)
+def test_a_search_is_said_to_take_no_longer_than_its_partition_allows(
+    partition: str, time_s: int | None, said: str
+) -> None:
+    made = planned("taiwania2", "z3", task="tune", model="tiny", partition=partition).plan
+    plan = replace(made, job=replace(made.job, time_s=time_s))
+    assert f": {said}; one that hangs" in bounds(plan, load_cluster("taiwania2"))
 
 
 @pytest.mark.parametrize("over", ["sequence-length=1", "sequence-length=1,2", "sequence-length=8,1"])

@@ -22,8 +22,8 @@ def searches(plan: Plan) -> bool:
     return find(plan.task).search is not None
 
 
-def bounds(plan: Plan) -> str:
-    """How many trainings a search starts at most, and how long it may take, in a line."""
+def bounds(plan: Plan, cluster: Cluster) -> str:
+    """How many trainings a search starts at most, and how long it may take, in a line: no longer than its job or its partition allows."""
     from hpc_llm.planning.micro_batches import micro_batches_of
     from hpc_llm.site.slurm_time import format_time
 
@@ -31,7 +31,11 @@ def bounds(plan: Plan) -> str:
     longest = asked.try_time_s * max(asked.confirm_steps, asked.steps) // asked.steps
     whole = plan.job.time_s
     tries = min(asked.most_tries, _OF_A_SIZE * sizes.number * max(1, len(asked.lengths)))
-    ended = f"the job's time of {format_time(whole)} ends it" if whole else f"at most {format_time(tries * longest)}"
+    partition, most = cluster.partition(plan.job.partition), tries * longest
+    ended = f"the job's time of {format_time(whole)} ends it" if whole else f"at most {format_time(most)}"
+    if partition is not None and not whole:
+        most = min(most, partition.max_time_s)
+        ended = f"at most {format_time(most)}, and no longer than the scheduler gives a job of {partition.name} that asks for no --time"
     memory = "the GPU's memory" if plan.parallel.gpus_per_node else "the memory of this machine"
     kept = (
         "" if sizes.share is None else f"of the {sizes.number} sizes up to {sizes.largest} that keep the global batch, "

@@ -99,8 +99,8 @@ def _tell_searches(batches: list[Batch]) -> None:
     """What searches may cost: a line for those that may cost the same."""
     from hpc_llm.api.searching import bounds, searches
 
-    plans = [one.plan for batch in batches for one in batch.planned]
-    for line in dict.fromkeys(bounds(plan) for plan in plans if searches(plan)):
+    plans = [(one.plan, batch.cluster) for batch in batches for one in batch.planned]
+    for line in dict.fromkeys(bounds(plan, cluster) for plan, cluster in plans if searches(plan)):
         note(line)
 
 

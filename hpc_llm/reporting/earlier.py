@@ -53,7 +53,11 @@ def remove_earlier(folder: Path, earlier: Mapping[str, str], written: Collection
 
 def _others(folder: Path, written: Collection[str]) -> Iterator[str]:
     for entry in os.scandir(folder):
-        if entry.name not in written and os.path.splitext(entry.name)[1] in _KINDS and entry.is_file(follow_symlinks=False):
+        if (
+            entry.name not in written
+            and os.path.splitext(entry.name)[1] in _KINDS
+            and entry.is_file(follow_symlinks=False)
+        ):
             yield entry.name
 
 

@@ -39,13 +39,22 @@ def search_found(result: Mapping[str, Any]) -> str | None:
 
 def _found_at(place: Fields) -> str | None:
     length = place.whole("sequence_length", least=1)
-    largest, fastest = (Fields(place.mapping(name) or {}) for name in ("largest", "fastest"))
+    found = [place.mapping(name) or {} for name in ("largest", "fastest", "faster_unconfirmed")]
+    largest, fastest, faster = map(Fields, found)
     most, best = (one.whole("micro_batch_size", least=1) for one in (largest, fastest))
     if not (length and most and best):
         return None
-    rate = fastest.rate("tokens_per_second")
-    pace = "" if rate is None else f" with {rate:.0f} tokens/s"
+    pace = _pace(fastest)
+    if other := faster.whole("micro_batch_size", least=1):
+        pace += f" of those that were confirmed, {other}{_pace(faster)} in a short try"
+    elif found[1].get("confirmed") is False:
+        pace += " in a short try, not confirmed"
     return f"{length} tokens: largest micro batch {most}, fastest {best}{pace}"
+
+
+def _pace(one: Fields) -> str:
+    rate = one.rate("tokens_per_second")
+    return "" if rate is None else f" with {rate:.0f} tokens/s"
 
 
 def _size(one: RunPaths) -> str:

@@ -401,7 +401,9 @@ def test_steps_are_told_of_rows_that_have_not_those_of_most_in_their_table(
     """More steps come to a lesser loss, whatever the method."""
     for method, number in steps.items():
         write_run(tmp_path, Made(run_id=method, cluster="delta", method=method, steps=number))
-        write_run(tmp_path, Made(run_id=f"{method}-long", cluster="delta", method=method, steps=50, sequence_length=700))
+        write_run(
+            tmp_path, Made(run_id=f"{method}-long", cluster="delta", method=method, steps=50, sequence_length=700)
+        )
     table = compare(run_table(collect([tmp_path])))
     assert {row["method"]: row["configuration"] for row in table if row["sequence_length"] == 350} == labels
     assert {row["configuration"] for row in table if row["sequence_length"] == 700} == {""}

@@ -378,7 +378,7 @@ def test_what_an_earlier_report_left_goes_and_what_others_wrote_stays(
 
     first, told = written("several")
     assert "did not write" not in told
-    changed, *others = sorted(name for name in first if name.endswith(".png"))
+    changed = min(name for name in first if name.endswith(".png"))
     (out / changed).write_bytes(b"cut for a paper")
     (out / "mine.png").write_bytes(b"mine")
     (out / "notes").write_text("no file of a kind that a report has")
@@ -396,7 +396,14 @@ def test_of_a_report_that_left_no_record_nothing_is_removed(tmp_path: Path, caps
     write_run(tmp_path / "logs", Made(run_id="r", cluster="delta", method="z3", rate_per_gpu=300.0))
     out = tmp_path / "out"
     assert command(["report", str(tmp_path / "logs"), "-o", str(out)]) == 0
-    for record in (None, "{}", '{"schema": 1, "files": {"old.png": "0"}}', '{"schema": 1, "files": {"../r": "0"}}', "[]", "x"):
+    for record in (
+        None,
+        "{}",
+        '{"schema": 1, "files": {"old.png": "0"}}',
+        '{"schema": 1, "files": {"../r": "0"}}',
+        "[]",
+        "x",
+    ):
         (out / RECORD).unlink()
         if record is not None:
             (out / RECORD).write_text(record)

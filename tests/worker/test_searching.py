@@ -30,8 +30,9 @@ from hpc_llm.reporting.figure import FRONTIER, Figure
 from hpc_llm.reporting.figures import figures
 from hpc_llm.reporting.plots import write_plots
 from hpc_llm.reporting.report import make_report
+from hpc_llm.runs.searching import search_found
 from hpc_llm.worker.searching.choice import Known, next_at
-from hpc_llm.worker.searching.found import ending
+from hpc_llm.worker.searching.found import document, ending
 from hpc_llm.worker.searching.tries import Try, TryOutcome
 
 TASK = """\
@@ -162,6 +163,47 @@ def test_of_sizes_that_were_confirmed_the_long_tries_tell_which_is_faster() -> N
     assert [one.size for one in known.tries if one.confirms] == [8, 4]
     assert (known.promising, known.fastest) == (4, 8)
     assert "largest 8 (confirmed), fastest 8 (1.877e+04 tokens/s)" in ending(plan, known.tries, None).sentence
+
+
+def test_a_size_whose_short_try_was_faster_than_what_is_confirmed_is_confirmed_too() -> None:
+    """Something else on the machine slowed the long try of one size, and says nothing of the others."""
+    short = {1: 9043.0, 2: 13848.0, 4: 19033.0, 8: 19821.0}
+    known = search(
+        lambda size, _: TryOutcome.FITS, 1, MicroBatches(8),
+        rate=lambda size: short[size], rate_confirmed=lambda size: {8: 12559.0}.get(size, short[size]),
+    )  # fmt: skip
+    assert [one.size for one in known.tries if one.confirms] == [8, 4] and known.fastest == 4
+    assert known.faster_unconfirmed == []
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_nothing_that_was_seen_faster_goes_without_a_long_try(data: st.DataObject) -> None:
+    rates = st.floats(1, 1000)
+    short = data.draw(st.fixed_dictionaries(dict.fromkeys(range(1, 13), rates)))
+    long = data.draw(st.fixed_dictionaries(dict.fromkeys(range(1, 13), rates)))
+    known = search(
+        lambda size, _: TryOutcome.FITS, data.draw(st.integers(1, 12)), MicroBatches(12),
+        rate=short.__getitem__, rate_confirmed=long.__getitem__,
+    )  # fmt: skip
+    confirmed = {one.size for one in known.tries if one.confirms}
+    assert known.fastest == max(sorted(confirmed), key=long.__getitem__)
+    assert all(short[size] <= long[known.fastest] for size in known.good if size not in confirmed)
+
+
+def test_a_search_that_ends_before_that_names_the_one_that_was_faster(tmp_path: Path) -> None:
+    tries = [
+        Try(number=n, folder=Path(), size=size, length=64, confirms=confirms, verdict=TryOutcome.FITS, tokens_per_second=rate, peaks={})
+        for n, (size, confirms, rate) in enumerate([(4, False, 19033.0), (8, False, 19821.0), (8, True, 12559.0)], 1)
+    ]  # fmt: skip
+    plan = planned("local", "z3", task="tune", sequence_length=64).plan
+    end = ending(plan, tries, "the search ended after 3 of its tries")
+    assert "fastest 8 (1.256e+04 tokens/s; 4 had 1.903e+04 in a short try, not confirmed)" in end.sentence
+    result = document(plan, tries, end, time.time())
+    said = "fastest 8 with 12559 tokens/s of those that were confirmed, 4 with 19033 tokens/s in a short try"
+    assert search_found(result) == f"64 tokens: largest micro batch 8, {said}"
+    short = document(plan, tries[:2], ending(plan, tries[:2], "the search ended"), time.time())
+    assert (search_found(short) or "").endswith("fastest 8 with 19821 tokens/s in a short try, not confirmed")
 
 
 def test_a_size_that_dies_when_it_runs_longer_gives_way_to_the_next_one() -> None:

@@ -6,6 +6,7 @@ fit, and the search ends where the next one above it was seen not to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -103,6 +104,14 @@ class Known:
         confirmed = [size for size in self.good if self._rate(size, confirms=True)]
         return max(confirmed, key=lambda size: self._rate(size, confirms=True))
 
+    @property
+    def faster_unconfirmed(self) -> list[int]:
+        """Sizes whose short try was faster than the longest of any size that is confirmed, the fastest first; nothing before one is."""
+        confirmed = {size: rate for size in self.good if (rate := self._rate(size, confirms=True))}
+        best = max(confirmed.values(), default=math.inf)
+        faster = (size for size in self.good if size not in confirmed and self.rate(size) > best)
+        return sorted(faster, key=self.rate, reverse=True)
+
 
 def known_at(length: int, plan: Plan, tries: Sequence[Try]) -> Known:
     return Known(length, micro_batches_of(plan), [one for one in tries if one.length == length])
@@ -183,6 +192,7 @@ def _last_steps(known: Known, looks_for_fastest: bool) -> Iterator[tuple[int, bo
         yield size, False
     if known.promising is not None:
         yield known.promising, True
+    yield from ((size, True) for size in known.faster_unconfirmed)
 
 
 def _halves(known: Known) -> Iterator[int]:

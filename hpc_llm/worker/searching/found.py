@@ -76,6 +76,7 @@ def _at(known: Known, plan: Plan) -> dict[str, Any]:
         "sequence_length": known.length,
         "largest": _figures(known, known.largest, plan),
         "fastest": _figures(known, known.fastest, plan),
+        "faster_unconfirmed": _figures(known, next(iter(known.faster_unconfirmed), None), plan),
         "does_not_fit": None if limit is None else {"micro_batch_size": limit, "why": _why(known, limit)},
         "no_larger": _no_larger(known) or None,
     }
@@ -137,7 +138,11 @@ def _sentence(known: Known) -> str:
     verdicts = [one.verdict for one in known.tries if one.size == known.limit and one.verdict.is_conclusive]
     limit = f", {known.limit} {(verdicts or [TryOutcome.LOST])[-1].value}" if known.limit is not None else ""
     limit = limit or (f"; {why}" if (why := _no_larger(known)) else "")
-    return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({known.best_rate(fastest):.4g} tokens/s){limit}"
+    rates = [f"{known.best_rate(fastest):.4g} tokens/s"]
+    rates += [
+        f"{size} had {known.rate(size):.4g} in a short try, not confirmed" for size in known.faster_unconfirmed[:1]
+    ]
+    return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({'; '.join(rates)}){limit}"
 
 
 def _of_none(known: Known) -> str:
