@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpc_llm.parsing.matches import Hit
-from hpc_llm.parsing.rules import Kind, Rule, Value
+from hpc_llm.parsing.rules import TRAINS, Kind, Rule, Value
 from hpc_llm.parsing.run import OF_THE_JOB, LogRun
 
 SETTINGS = frozenset(
@@ -50,7 +50,7 @@ def is_another_call(run: LogRun, values: Mapping[str, Value]) -> bool:
 def tells_settings_alone(run: LogRun) -> bool:
     """Whether a piece of a log says how a program is set up, and holds nothing of what it did: the cell of a notebook before."""
     came = run.has_results or run.evaluated or run.orphans or run.tail.found
-    return not came and (run.values.keys() | run.companion.keys()) <= SETTINGS | {*OF_THE_JOB, "started_at"}
+    return not came and (run.values.keys() | run.companion.keys()) <= SETTINGS | {*OF_THE_JOB, "started_at", TRAINS}
 
 
 def _starts(rule: Rule, below: bool) -> bool:

@@ -57,6 +57,7 @@ def merge(run: LogRun, later: LogRun) -> None:
     run.clock.merge(later.clock, paused)
     run.stamps.merge(later.stamps)
     run.bars.merge(later.bars)
+    run.shown.merge(later.shown)
     if later.closed and not run.closed:
         run.flush()
     run.closed = run.closed or later.closed

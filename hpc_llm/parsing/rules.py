@@ -82,8 +82,8 @@ PAUSES, BEGINS, FIRST_BAR = "pauses", "begins", "first_bar"
 """Under these names a line, or `place`, says that something else than training took place, that another run begins with it, or that it is
 a progress bar's first state: of another run where the one before is over."""
 
-PREDICTS = "predicts"
-"""With it a program that otherwise trains has answered samples."""
+TRAINS, EVALUATES, PREDICTS = "trains", "evaluates", "predicts"
+"""With these the log shows what a program did that can train: it trained, it evaluated, it answered samples."""
 BELOW = "steps_below"
 BELOW_SINCE = "steps_below_since"
 """Under these names a run counts the steps that a library below its program printed before the program's first, and since."""

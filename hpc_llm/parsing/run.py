@@ -28,15 +28,14 @@ from hpc_llm.parsing.opening import Line, Opening
 from hpc_llm.parsing.rows import STEP_COLUMNS
 from hpc_llm.parsing.rules import BEGINS, BELOW, Value, keep_larger
 from hpc_llm.parsing.sample import StepSample
+from hpc_llm.parsing.shown import Shown
 from hpc_llm.parsing.tail import Tail
 from hpc_llm.parsing.work import Work, state_of
 
 TIMES = ("step_time_s",)
 RATES = ("tokens_per_second", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "mfu", "samples_per_second")
 MEASURED = frozenset((*TIMES, *RATES))
-PEAKS = frozenset(
-    ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes", "engine_peak_bytes")
-)
+PEAKS = frozenset(f"{name}_bytes" for name in "peak_allocated peak_reserved peak_device peak_host engine_peak".split())
 RAN_OUT = frozenset(("ran_out_allocated_bytes", "ran_out_reserved_bytes"))
 """What was held when memory ran out, on whichever rank."""
 EARLY_PEAK = "early_engine_peak_bytes"
@@ -116,6 +115,7 @@ class LogRun:
     clock: Clock = field(default_factory=Clock)
     stamps: Stamps = field(default_factory=Stamps)
     bars: Bars = field(default_factory=Bars)
+    shown: Shown = field(default_factory=Shown)
     work: Work = field(default_factory=Work)
     sample: StepSample | None = None
     """Some of its steps, where anybody asked for them."""
@@ -192,6 +192,7 @@ class LogRun:
         if self.aftermath is not None:
             self.aftermath.look(text)
         self.bars.look(text)
+        self.shown.look(b"" if self.has_steps else text)
 
     def pause(self) -> None:
         """Something else than training takes place."""
@@ -325,9 +326,8 @@ class LogRun:
     def _line(self, step: dict[str, Value], measured: frozenset[str]) -> Line:
         stamp, rounding = step.pop("stamp_s", None), step.pop("stamp_rounding_s", 0.0)
         at = float(stamp) if isinstance(stamp, float) else None
-        self.stamps.add(
-            at, step.get("step_time_s") if self.lines > 2 else None, self.weight
-        )  # the second may hold the first
+        time = step.get("step_time_s") if self.lines > 2 else None  # the second may hold the first
+        self.stamps.add(at, time, self.weight)
         return Line(self.last, self.weight, dict(step), measured, at, float(rounding))
 
     @staticmethod

@@ -11,9 +11,10 @@ from hpc_llm.causes.program import NONE
 from hpc_llm.parsing.completing import tokens_per_step
 from hpc_llm.parsing.mixed import LOSSES, has_too_many_lines, in_words
 from hpc_llm.parsing.registry import LineFormat, line_format
-from hpc_llm.parsing.rows import COLUMNS, EVAL, INFER, TRAIN, UNKNOWN_FORMAT, Row
-from hpc_llm.parsing.rules import BEGINS, BELOW, BELOW_SINCE, EMPTY_COLUMNS, LEFT_EMPTY, PREDICTS, Value, leave_empty
+from hpc_llm.parsing.rows import COLUMNS, TRAIN, UNKNOWN_FORMAT, Row
+from hpc_llm.parsing.rules import BEGINS, BELOW, BELOW_SINCE, EMPTY_COLUMNS, LEFT_EMPTY, Value, leave_empty
 from hpc_llm.parsing.run import PEAKS, RATES, LogRun
+from hpc_llm.parsing.shown import OF_A_TRAINING, kind_of
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.relations import broken
 from hpc_llm.records.run import Outcome
@@ -137,13 +138,13 @@ def _what(columns: Mapping[str, Any]) -> str:
 
 
 def _kind(run: LogRun, owner: LineFormat | None, columns: dict[str, Any]) -> str | None:
-    """A program that trains may also only have evaluated, or answered."""
-    if owner is None or owner.kind != TRAIN or run.has_steps or run.closed or run.trains:
+    """A program that trains may also only have evaluated, or answered: its row has no batch of a training then."""
+    if owner is None or owner.kind != TRAIN:
         return owner.kind if owner else None
-    evaluated = any(columns.get(name) is not None for name in ("eval_loss", "perplexity"))
-    if columns.get("elapsed_s") is not None:
-        return TRAIN
-    return EVAL if evaluated else INFER if PREDICTS in run.known else TRAIN
+    kind = kind_of(run.known, columns, run.has_steps or run.closed, run.shown)
+    if kind != TRAIN:
+        columns.update(dict.fromkeys(OF_A_TRAINING))
+    return kind
 
 
 def _timed(run: LogRun) -> dict[str, Value]:

@@ -465,9 +465,10 @@ ENGINE_STEP = "[2026-01-01 10:00:00,001] [INFO] [logging.py:107:log_dist] [Rank 
         (ACCELERATOR + "accepted 1.88 tokens a pass\n" * 9, "unknown", None),
         (ACCELERATOR * 4 + "Traceback (most recent call last):\n  File 'a.py', line 3, in f\nOSError: gone\n", "messages", None),
         (ACCELERATOR + "".join(map(ENGINE_STEP.format, range(1, 5))), "deepspeed", "train"),
-        (ACCELERATOR + "[2026-01-01 10:00:00,001] [INFO] [config.py:954:print] DeepSpeedEngine configuration:\n", "deepspeed", "train"),
+        (ACCELERATOR + "[2026-01-01 10:00:00,001] [INFO] [config.py:954:print] DeepSpeedEngine configuration:\n", "deepspeed", None),
+        (ACCELERATOR + "[2026-01-01 10:00:00,001] [INFO] [logging.py:107:log_dist] [Rank 0] DeepSpeed Basic Optimizer = FusedAdam\n", "deepspeed", "train"),
     ],
-    ids=["inference", "an error", "steps", "an engine"],
+    ids=["inference", "an error", "steps", "an engine", "an optimizer"],
 )  # fmt: skip
 def test_whoever_imports_deepspeed_need_not_train(read, text, name, kind):
     [row] = read(text).rows

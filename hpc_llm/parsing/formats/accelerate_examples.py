@@ -20,7 +20,7 @@ FORMAT = LineFormat(
     ),
     precedence=65,
     rules=(
-        rule(Kind.START, r"\*\*\*\*\* Running training \*\*\*\*\*", literal="***** Running training *****"),
+        rule(Kind.START, r"\*\*\*\*\* (?P<trains>Running training) \*\*\*\*\*", literal="***** Running training *****"),
         rule(
             Kind.STEP,
             r"\bepoch=<order>: train_(?:epoch_perplexity|ppl|epoch_ppl)="
@@ -57,6 +57,6 @@ FORMAT = LineFormat(
             r"^CPU Total Peak Memory consumed during the train \(max\): <peak_host_mib>$",
             literal="CPU Total Peak Memory consumed during the train",
         ),
-        rule(Kind.RUN, r"\bepoch \d+: \{'(?:accuracy|f1|perplexity)", literal=": {'"),
+        rule(Kind.RUN, r"\b(?P<trains>epoch) \d+: \{'(?:accuracy|f1|perplexity)", literal=": {'"),
     ),
 )

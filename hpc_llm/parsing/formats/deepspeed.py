@@ -187,7 +187,16 @@ FORMAT = LineFormat(
             literal="Max_MA ",
         ),
         # Only the steps that are printed can be marked as skipped; these lines stand between them.
-        rule(Kind.RUN, r"\[deeps(?:peed|cale)\] OVERFLOW! Rank \d+ Skipping step\.", literal="] OVERFLOW! Rank "),
+        rule(
+            Kind.RUN,
+            r"\[deeps(?:peed|cale)\] OVERFLOW! Rank \d+ (?P<trains>Skipping) step\.",
+            literal="] OVERFLOW! Rank ",
+        ),
+        rule(
+            Kind.RUN,
+            r"DeepSpeed Basic Optimizer = (?P<trains>(?!None|Dummy)\w+)",
+            literal="DeepSpeed Basic Optimizer = ",
+        ),
         rule(Kind.SETUP, r"DeepSpeed info: version=", literal="DeepSpeed info: version="),
         rule(Kind.START, r"DeepSpeedEngine configuration:", literal="DeepSpeedEngine configuration:"),
         rule(Kind.SETUP, _setting("world_size", "<data_parallel_ranks>$"), literal="]   world_size "),

@@ -17,7 +17,18 @@ from collections.abc import Mapping
 from hpc_llm.parsing import commas, trainer_steps
 from hpc_llm.parsing.clock import ENOUGH
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import BEGINS, FIRST_BAR, PAUSES, Kind, Value, column_of, leave_empty, number, rule
+from hpc_llm.parsing.rules import (
+    BEGINS,
+    EVALUATES,
+    FIRST_BAR,
+    PAUSES,
+    Kind,
+    Value,
+    column_of,
+    leave_empty,
+    number,
+    rule,
+)
 from hpc_llm.parsing.trainer_rates import DATA_PARALLEL, ONE_PROCESS, SHARES, rates
 from hpc_llm.parsing.trainer_steps import Bar
 
@@ -71,6 +82,10 @@ def _columns(match: re.Match[bytes]) -> Mapping[str, Value]:
             text = text.split(b"/")[0]
         found |= commas.read(name, convert(text), text)
     return found
+
+
+def _evaluation(match: re.Match[bytes]) -> Mapping[str, Value]:
+    return {**_columns(match), EVALUATES: 1}
 
 
 # LLaMA-Factory's line and the Trainer's below it are of one step.
@@ -283,7 +298,7 @@ FORMAT = LineFormat(
     rules=(
         rule(
             Kind.START,
-            r"\*\*\*\*\* Running training \*\*\*\*\*(?:\n[^\n=]{0,120} Num examples = <num_examples>)?",
+            r"\*\*\*\*\* (?P<trains>Running training) \*\*\*\*\*(?:\n[^\n=]{0,120} Num examples = <num_examples>)?",
             literal="***** Running training *****",
         ),
         rule(Kind.RUN, r"\b[tcs]p_size['\"]?[ =:]{1,3}(?!1\b)[1-9]\d{0,4}\b", lambda _: {SHARES: 1}, literal="p_size"),
@@ -302,10 +317,10 @@ FORMAT = LineFormat(
         ),
         rule(Kind.RUN, r" Num update steps per epoch = <steps_per_epoch>", literal=" Num update steps per epoch = "),
         rule(Kind.STEP, r"\{'loss': " + _TWICE + r"[^{}\n]*\}" + _REDRAWN, _step, literal="{'loss': "),
-        rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _columns, literal="{'eval_", pauses=True),
+        rule(Kind.RUN, r"\{'eval_[^{}\n]*\}", _evaluation, literal="{'eval_", pauses=True),
         rule(
             Kind.RUN,
-            r"\*\*\*\*\* Running (?:Evaluation|(?P<predicts>Prediction)) \*\*\*\*\*|Saving model checkpoint to \S",
+            r"\*\*\*\*\* Running (?:(?P<evaluates>[Ee]valuation)|(?P<predicts>Prediction)) \*\*\*\*\*|Saving model checkpoint to \S",
             literal="ing ",
             pauses=True,
         ),
@@ -316,7 +331,11 @@ FORMAT = LineFormat(
             _aside,
             literal="%|",
         ),
-        rule(Kind.RUN, r"\*\*\*\*\* (?P<predicts>predict) metrics \*\*\*\*\*", literal="***** predict metrics *****"),
+        rule(
+            Kind.RUN,
+            r"\*\*\*\*\* (?:(?P<predicts>predict)|(?P<evaluates>eval)) metrics \*\*\*\*\*",
+            literal=" metrics *****",
+        ),
         rule(Kind.END, r"\{'train_runtime': [^{}\n]*\}", _columns, literal="{'train_runtime': "),
         rule(Kind.END, r"\*\*\*\*\* train metrics \*\*\*\*\*", literal="***** train metrics *****"),
         rule(

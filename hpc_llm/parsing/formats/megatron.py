@@ -220,7 +220,7 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.RUN,
-            r"validation (?:loss|results) at [^\n|]{0,60}(?:on test set|for test data)",
+            r"(?P<evaluates>validation) (?:loss|results) at [^\n|]{0,60}(?:on test set|for test data)",
             literal="validation ",
             pauses=True,
         ),
@@ -279,6 +279,8 @@ FORMAT = LineFormat(
             rule(Kind.SETUP, rf"(?:^|[ .]){name} \.{{2,}} (?P<{name}>[^\n]{{1,200}})", literal=f"{name} ..")
             for name in _RECOMPUTES
         ),
+        rule(Kind.RUN, r"^(?P<trains>training) \.\.\.$", literal="training ..."),
+        rule(Kind.RUN, r"\[before the start of (?P<trains>training) step\]", literal="[before the start of training"),
         rule(Kind.END, r"\[after training is done\]", literal="[after training is done]"),
         rule(Kind.END, r"\[exiting program at iteration \d+\]", literal="[exiting program at iteration "),
     ),

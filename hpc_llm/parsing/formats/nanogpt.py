@@ -1,7 +1,7 @@
 """nanoGPT: `iter 10: loss 3.2202, time 1389.25ms, mfu 10.73%`; the utilisation is -100% before it is known.
 
 The time is that of the one step that is printed, the evaluation before it included. Later forks print more between the loss
-and the time. The utilisation is of an A100's peak in bf16, whatever the GPU is.
+and the time, or a unit of their own behind the loss, which is then none of ours. The utilisation is of an A100's peak in bf16, whatever the GPU is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMAT = LineFormat(
     name="nanogpt",
     hints=(b"iter ", b": train loss "),
     confirm=re.compile(
-        rb"\biter \d+: loss [\d.naif]+, [^\n]{0,60}?time [\d.]+ms|\bstep \d+: train loss \S+, val loss "
+        rb"\biter \d+: loss [\d.naif]+(?: \w{1,10})?, [^\n]{0,60}?time [\d.]+ ?ms|\bstep \d+: train loss \S+(?: \w{1,10})?, val loss "
     ),
     precedence=60,
     single=True,
@@ -37,12 +37,13 @@ FORMAT = LineFormat(
         rule(Kind.SETUP, r"^Overriding config with \S", literal="Overriding config with "),
         rule(
             Kind.STEP,
-            r"\biter <step>: loss <loss>, (?:[^\n]{0,60}? )??time <step_time_ms>ms(?:, mfu <share_of_a100_pct>%)?",
+            r"\biter <step>: loss (?:<loss>|[\d.]+ [a-zA-Z]\w{0,9}), (?:[^\n]{0,60}? )??time <step_time_ms>[ ]?ms(?:, mfu <share_of_a100_pct>%)?",
             literal="iter ",
         ),
         rule(
             Kind.RUN,
-            r"\bstep \d+: train loss \S+, val loss <eval_loss>(?=[,;\s\\\"']|\.(?:[\s\\\"']|$)|$)",
+            r"\bstep (?:0|(?P<trains>\d+)): train loss \S+(?: [a-zA-Z]\w{0,9})?, val loss "
+            r"(?:<eval_loss>(?![ \t]+[a-zA-Z])(?=[,;\s\\\"']|\.(?:[\s\\\"']|$)|$)|\S)",
             literal=": train loss ",
             pauses=True,
         ),

@@ -73,7 +73,7 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"Saving the checkpoint\b", literal="Saving the checkpoint", pauses=True),
         rule(
             Kind.RUN,
-            r"(?:Training starts at step \d+, with|Trainer is initialized with) local batch size <micro_batch_size>, global batch size <global_batch_size>"
+            r"(?P<trains>Training starts at step \d+,|Trainer is initialized) with local batch size <micro_batch_size>, global batch size <global_batch_size>"
             r"(?:, gradient accumulation steps <gradient_accumulation_steps>)?, sequence length <sequence_length>,"
             r" total steps <total_steps>",
             literal="with local batch size ",
@@ -86,7 +86,7 @@ FORMAT = LineFormat(
         rule(Kind.RUN, r"(?:CUDA|HIP|XPU) capacity: (?P<gpu>.{2,60}?) with ", literal=" capacity: "),
         rule(
             Kind.RUN,
-            r"Training starts at step \d+, with local batch size: <micro_batch_size>, global batch size: <global_batch_size>,"
+            r"(?P<trains>Training starts) at step \d+, with local batch size: <micro_batch_size>, global batch size: <global_batch_size>,"
             r" sequence length: <sequence_length>, total steps: <total_steps>",
             literal="with local batch size: ",
         ),

@@ -14,7 +14,7 @@ FORMAT = LineFormat(
     precedence=39,
     averages=False,
     rules=(
-        rule(Kind.START, r"==\(\(====\)\)==  Unsloth - ", literal="==((====))==  Unsloth - "),
+        rule(Kind.START, r"==\(\(====\)\)==  (?P<trains>Unsloth) - ", literal="==((====))==  Unsloth - "),
         rule(
             Kind.SETUP,
             r"==\(\(====\)\)==  Unsloth - [^\n|]{1,80}\| Num GPUs = <world_size>$",

@@ -1,0 +1,146 @@
+"""What a run did, where its log holds a configuration of training and no training, or a training in words that are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hpc_llm.parsing import Row
+
+BATCH = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size")
+_PRINT = "[2026-01-01 10:00:00,001] [INFO] [config.py:1007:print] "
+ENGINE = f"{_PRINT}DeepSpeedEngine configuration:\n" + "".join(
+    f"{_PRINT}  {name} {'.' * 10} {value}\n"
+    for name, value in {
+        "gradient_accumulation_steps": 8,
+        "train_batch_size": 64,
+        "train_micro_batch_size_per_gpu": 2,
+        "world_size": 4,
+    }.items()
+)
+OPTIMIZER = "[2026-01-01 10:00:00,001] [INFO] [logging.py:107:log_dist] [Rank 0] DeepSpeed Basic Optimizer = AdamW\n"
+INFO = "[INFO|trainer.py:4643] 2026-01-01 10:00:05,100 >> "
+EVALUATION = f"{INFO}\n***** Running Evaluation *****\n{INFO}  Num examples = 40\n{INFO}  Batch size = 1\n"
+BAR = "".join(f" {n * 10}%|{'#' * n}   | {n}/10 [00:0{n}<00:0{9 - n},  1.0s/it]\n" for n in range(1, 9))
+METRICS = (
+    "***** eval metrics *****\n  eval_loss                   =     0.5\n  eval_runtime                = 0:00:10.86\n"
+)
+PREDICTION = EVALUATION.replace("Evaluation", "Prediction")
+TRAINING = f"{INFO}***** Running training *****\n{INFO}  Num examples = 640\n{INFO}  Total optimization steps = 10\n"
+CANCELLED = "slurmstepd: error: *** JOB 991 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***\n"
+MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.\n"
+
+
+def raised(*functions: str, error: str = MEMORY) -> str:
+    frames = "".join(f'  File "/w/a.py", line {n}, in {name}\n    f()\n' for n, name in enumerate(functions, 3))
+    return f"Traceback (most recent call last):\n{frames}{error}"
+
+
+def batch(row: Row) -> set[int | None]:
+    return {getattr(row, name) for name in BATCH}
+
+
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        (ENGINE + EVALUATION + BAR + METRICS, "eval"),
+        (ENGINE + EVALUATION + BAR, "eval"),
+        (ENGINE + EVALUATION + BAR + CANCELLED, "eval"),
+        (ENGINE + "{'eval_runtime': 10.86, 'eval_samples_per_second': 3.7}\n", "eval"),
+        (ENGINE + raised("main", "evaluate", "evaluation_loop"), "eval"),
+        (ENGINE + PREDICTION + BAR + "***** predict metrics *****\n  predict_runtime = 0:00:09.36\n", "infer"),
+        (ENGINE + PREDICTION + BAR + CANCELLED, "infer"),
+        (ENGINE, None),
+        (ENGINE + CANCELLED, None),
+        (ENGINE + raised("main", "load_model"), None),
+        (ENGINE + EVALUATION + "step 3: loss 2.25\n", None),
+    ],
+)
+def test_a_configuration_that_is_printed_is_no_training(row: Callable[..., Row], log: str, kind: str | None) -> None:
+    found = row(log)
+    assert (found.kind, batch(found)) == (kind, {None})
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        TRAINING + ENGINE + EVALUATION + BAR + CANCELLED,
+        ENGINE + TRAINING + BAR,
+        ENGINE + "***** Running training *****\n" + EVALUATION + METRICS,
+        OPTIMIZER + ENGINE + EVALUATION + CANCELLED,
+        ENGINE + raised("main", "train", "_inner_training_loop", "training_step"),
+        ENGINE + raised("main", "train", "evaluate", "evaluation_loop"),
+        ENGINE + "[Step 10/20] Loss: 5.1 | lr 1e-5\n[Step 20/20] Loss: 4.1 | lr 1e-5\n",
+        ENGINE + "Epoch 0:  50%|## | 5/10 [00:05<00:05,  1.0s/it, loss=2.5]\n",
+        ENGINE + "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n",
+    ],
+)
+def test_what_shows_a_training_is_one_with_its_batch(row: Callable[..., Row], log: str) -> None:
+    found = row(log)
+    assert (found.kind, batch(found)) == ("train", {2, 8, 64})
+
+
+def arguments(**values: object) -> str:
+    table = {"global_batch_size": 4, "micro_batch_size": 1, "seq_length": 512, "train_iters": 1, **values}
+    lines = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in table.items())
+    return f"------------------------ arguments ------------------------\n{lines}-------------------- end of arguments ---------------------\n"
+
+
+RANKS = "using world size: {0}, data-parallel size: {0}, context-parallel size: 1, tensor-model-parallel size: 1, pipeline-model-parallel size: 1\n"
+MEGATRON = RANKS.format(4) + arguments(world_size=4)
+
+
+@pytest.mark.parametrize(
+    ("rest", "kind"),
+    [
+        ("> initializing torch distributed ...\nprompt: a\nanswer: b\nDone rep=0\n", None),
+        (CANCELLED, None),
+        (" validation loss at iteration 0 on test set | lm loss value: 2.3E+00 | lm loss PPL: 9.9E+00 | \n", "eval"),
+        (" validation loss at iteration 0 | lm loss value: 2.3E+00 | lm loss PPL: 9.9E+00 | \n", "eval"),
+        ("training ...\n", "train"),
+        ("[before the start of training step] datetime: 2026-01-01 10:00:00 \n", "train"),
+        (raised("<module>", "pretrain", "setup_model_and_optimizer"), "train"),
+        (" iteration 1/ 1 | elapsed time per iteration (ms): 12.3 | lm loss: 5.0E+00 |\n", "train"),
+    ],
+)
+def test_megatrons_arguments_alone_are_no_training(row: Callable[..., Row], rest: str, kind: str | None) -> None:
+    found = row(MEGATRON + rest)
+    assert (found.format, found.kind, found.world_size) == ("megatron", kind, 4)
+    assert (found.micro_batch_size, found.global_batch_size) == ((1, 4) if kind == "train" else (None, None))
+
+
+def nano(line: str, evaluated: str = "step {}: train loss 2.5, val loss 2.75\n") -> str:
+    return "".join(
+        (evaluated.format(i) if i % 50 == 0 else "") + line.format(i, 9000 if i % 50 == 0 else 500)
+        for i in range(0, 101, 10)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "loss", "time_s"),
+    [
+        ("iter {}: loss 2.5000, time {}.00ms, mfu 1.82%\n", 2.5, 0.5),
+        ("iter {}: loss 2.5000, time {}.00 ms, mfu 1.82%\n", 2.5, 0.5),
+        ("iter {}: loss 2.5000 BPC, time {}.00ms, mfu 1.82%\n", None, 0.5),
+        ("iter {}: loss 2.5000 bits, time {}.00 ms\n", None, 0.5),
+        ("iter {} | loss 2.5000 | {} ms\n", None, None),
+        ("", None, None),
+    ],
+)
+def test_trainings_of_nanogpt_s_kin_are_no_evaluations(
+    row: Callable[..., Row], line: str, loss: float | None, time_s: float | None
+) -> None:
+    found = row(nano(line))
+    assert (found.format, found.kind, found.eval_loss) == ("nanogpt", "train", 2.75)
+    assert (found.loss_last, found.step_time_s_mean) == (loss, time_s)
+
+
+def test_a_loss_of_another_unit_is_no_loss_and_its_evaluation_takes_time(row: Callable[..., Row]) -> None:
+    log = nano("iter {}: loss 2.5 BPC, time {}.00ms\n", "step {}: train loss 2.5 BPC, val loss 2.75 BPC\n")
+    found = row(log)
+    assert (found.kind, found.loss_first, found.eval_loss, found.step_time_s_mean) == ("train", None, None, 0.5)
+
+
+def test_nanogpt_that_only_evaluates_evaluates(row: Callable[..., Row]) -> None:
+    assert row("step 0: train loss 2.5, val loss 2.75\n").kind == "eval"
