@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpc_llm.parsing import Row
+from hpc_llm.parsing import Reading, Row
 
 BATCH = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _PRINT = "[2026-01-01 10:00:00,001] [INFO] [config.py:1007:print] "
@@ -144,3 +144,26 @@ def test_a_loss_of_another_unit_is_no_loss_and_its_evaluation_takes_time(row: Ca
 
 def test_nanogpt_that_only_evaluates_evaluates(row: Callable[..., Row]) -> None:
     assert row("step 0: train loss 2.5, val loss 2.75\n").kind == "eval"
+
+
+CALL = "{{'train_runtime': {0}, 'train_samples_per_second': 0.8, 'train_steps_per_second': {1:.3f}, 'train_loss': 1.5, 'epoch': 1.0}}\n100%|####| 8/8 [00:{2:02d}<00:00,  1.2s/it]\n"
+
+
+def calls(*times: float) -> str:
+    return "".join(CALL.format(time, 8 / time, int(time)) for time in times)
+
+
+@pytest.mark.parametrize("times", [(11.2237, 9.3417), (9.3369, 9.3247, 11.2237, 9.3417), (11.2, 9.3, 11.2)])
+def test_of_several_calls_that_end_in_one_run_no_time_is_the_run_s(
+    read: Callable[..., Reading], times: tuple[float, ...]
+) -> None:
+    found = read("  0%|    | 0/8 [00:00<?, ?it/s]\n" + calls(*times))
+    assert {(row.kind, row.outcome, row.elapsed_s, row.step_time_s_mean) for row in found.rows} == {
+        ("train", "COMPLETED", None, None)
+    }
+    assert any("several trainings end here" in said for said in found.left_empty)
+
+
+@pytest.mark.parametrize("times", [(900.1,), (900.1, 900.1), (900.1, 901.9)])
+def test_nodes_that_end_together_are_one_training(row: Callable[..., Row], times: tuple[float, ...]) -> None:
+    assert row(calls(*times)).elapsed_s == 900.1
