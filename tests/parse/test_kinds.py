@@ -167,3 +167,22 @@ def test_of_several_calls_that_end_in_one_run_no_time_is_the_run_s(
 @pytest.mark.parametrize("times", [(900.1,), (900.1, 900.1), (900.1, 901.9)])
 def test_nodes_that_end_together_are_one_training(row: Callable[..., Row], times: tuple[float, ...]) -> None:
     assert row(calls(*times)).elapsed_s == 900.1
+
+
+@pytest.mark.parametrize(
+    ("said", "ranks", "parallel"),
+    [
+        ("", 4, 1),
+        ("mpu_info:\n\tworld_size=4\n\ttp_size=1\n", 4, 1),
+        ("mpu_info:\n\tworld_size=64\n\ttp_size=1\n", None, 1),
+        ("mpu_info:\n\tworld_size=64\n\ttp_size=8\n", None, None),
+        ("0: world_size: 64\n", None, 1),
+        (arguments(fake_world_size=64, fake_tp=8, world_size=4), None, None),
+    ],
+)
+def test_a_number_of_ranks_that_two_lines_tell_differently_is_none(
+    read: Callable[..., Reading], said: str, ranks: int | None, parallel: int | None
+) -> None:
+    found = read(MEGATRON + said + "training ...\n")
+    assert (found.rows[0].world_size, found.rows[0].tensor_parallel) == (ranks, parallel)
+    assert any("ambiguous world_size: 4 and 64" in one for one in found.left_empty) == (ranks is None)

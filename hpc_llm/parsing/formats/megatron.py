@@ -33,6 +33,8 @@ _MOMENT = 0.05
 _COUNTED = "counted_tflops_per_gpu"
 """What the forks of Megatron-LM count: the work of the hardware, with the forward pass that is done again for the backward one.
 Megatron-LM's own `throughput per GPU (TFLOP/s/GPU)`, which came later, counts the model's alone."""
+_ALSO_SAID = "also_said"
+"""With a name and a number behind it: so many ranks are told of beside the lines that Megatron-LM itself prints of them."""
 _RECOMPUTES = ("checkpoint_activations", "recompute_granularity", "recompute_method")
 """The arguments by which activations are made again; a release that has the last one has the one before it, too."""
 _IS_OFF = re.compile(r"(?:False|None)[ \t]*(?:\.{3,}(?:updated|default))?")
@@ -127,7 +129,19 @@ def _argument(name: str, value: str) -> str:
     return rf"^[^\n]{{0,40}}? {name} \.* {value}(?:\.{{3,}}(?:updated|default))?$"
 
 
+def _mind_contradictions(values: dict[str, Value]) -> None:
+    """Take no number of ranks beside which another is told of, as where one process simulates many."""
+    for column, name in (("world_size", "world_size"), ("tensor_parallel", "tp")):
+        said = {int(key.split()[-1]) for key in values if key.startswith(f"{_ALSO_SAID} {name} ")}
+        known = values.get(column)
+        if isinstance(known, int) and said - {known}:
+            del values[column]
+            every = " and ".join(map(str, sorted({known, *said})))
+            leave_empty(values, f"ambiguous {column}: {every} are printed, and nothing says which one it ran with")
+
+
 def _finish(values: dict[str, Value]) -> None:
+    _mind_contradictions(values)
     if values.pop(ASSUMED, None):  # Megatron's ranks may share layers, which its arguments tell: here they are missing
         del values["world_size"]
         leave_empty(
@@ -233,6 +247,12 @@ FORMAT = LineFormat(
         ),
         rule(Kind.SETUP, r"using world size: <world_size>", literal="using world size: "),
         rule(Kind.SETUP, _argument("world_size", "<world_size>"), literal=" world_size .."),
+        rule(
+            Kind.RUN,
+            r"^[ \t]*(?:fake_)?(world_size|tp)(?:_size)?(?: ?[=:] ?| \.{2,} )(\d{1,9})[ \t]*$",
+            lambda match: {f"{_ALSO_SAID} {match[1].decode()} {int(match[2])}": True},
+            literal="_size",
+        ),
         rule(Kind.SETUP, r"tensor-model-parallel size: <tensor_parallel>", literal="tensor-model-parallel size: "),
         # Megatron-Core before 0.13 writes no blank between this name and the word before it.
         rule(
