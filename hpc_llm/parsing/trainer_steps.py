@@ -22,6 +22,8 @@ _OF_A_RATE = 0.0005
 """Rates are printed with three digits behind the point."""
 _EPOCH_ROUNDING = 0.006
 """Older releases print epochs with two digits."""
+_OF_ONE_CALL = 0.01
+"""By so small a part the times differ that the nodes of one training print."""
 
 _MOST_OF_IT = 0.9
 """Of the printed time: a bar that was last drawn before that may not be where training ended."""
@@ -215,3 +217,9 @@ def mind_pauses(values: dict[str, Value], bar: Bar) -> None:
         values["was_paused"] = True
         often = "once" if count == "1" else f"{count} times"
         leave_empty(values, f"tokens/s: the progress bar went on for {float(time_s):.0f} s without a step, {often}")
+
+
+def is_of_another_call(time: Value | None, before: Value | None) -> bool:
+    """Whether these are the times, in seconds, of two trainings. Where steps stand before the first, it is that of the steps."""
+    both = isinstance(time, float) and isinstance(before, float)
+    return both and abs(float(time or 0) - float(before or 0)) > _OF_ONE_CALL * float(before or 0) + 0.01

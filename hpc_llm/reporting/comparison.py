@@ -59,7 +59,6 @@ _OF_LOSSES = ("steps", "lr_schedule")
 _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
 """What else logs without a plan say of their settings."""
-_NO_VALUE = repr(None)
 _MOST_SETTINGS_SHOWN = 3
 NOT_OVER = "NOT_OVER"
 """Stands for the outcome of a run that has none yet; it has not failed."""
@@ -353,9 +352,8 @@ def _is_known(setting: Mapping[str, Any], name: str) -> bool:
 def _usual(values: Sequence[str]) -> str | None:
     """What more of them are than anything else; else that they have none, which needs no name beside others; None where no value is."""
     ranked = Counter(values).most_common(2)
-    if len(ranked) == 1 or ranked[0][1] > ranked[1][1]:
-        return ranked[0][0]
-    return _NO_VALUE if _NO_VALUE in values else None
+    is_usual = len(ranked) == 1 or ranked[0][1] > ranked[1][1]
+    return ranked[0][0] if is_usual else none if (none := repr(None)) in values else None
 
 
 def _follows(name: str) -> bool:

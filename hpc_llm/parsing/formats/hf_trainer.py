@@ -161,14 +161,6 @@ def _aside(match: re.Match[bytes]) -> Mapping[str, Value]:
 
 
 _OTHER_CALL = "time_of_another_call"
-_OF_ONE_CALL = 0.01
-"""By so small a part the times differ that the nodes of one training print."""
-
-
-def _is_of_another_call(time: Value | None, before: Value | None) -> bool:
-    """Whether these are the times of two trainings. Where steps stand before the first, it is that of the steps."""
-    both = isinstance(time, float) and isinstance(before, float)
-    return both and abs(float(time or 0) - float(before or 0)) > _OF_ONE_CALL * float(before or 0) + 0.01
 
 
 def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: bool) -> Mapping[str, Value]:
@@ -176,7 +168,7 @@ def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: b
     may stand the bar of an evaluation, which says nothing of it."""
     if PAUSES in values:
         return values if has_steps or any(name[:4] in ("bar ", "begu") for name in known) else {}
-    if not has_steps and _is_of_another_call(values.get("elapsed_s"), known.get("elapsed_s")):
+    if not has_steps and trainer_steps.is_of_another_call(values.get("elapsed_s"), known.get("elapsed_s")):
         values = {**values, _OTHER_CALL: values["elapsed_s"]}
     if "bar_total" in values and known.get("total_steps", values["bar_total"]) != values["bar_total"]:
         return {name: value for name, value in values.items() if name not in _OF_THE_BAR}
