@@ -153,6 +153,13 @@ def settings_of(row: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(one for one in row["settings"].split() if one.partition("=")[0] not in own)
 
 
+def apart(settings: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """What `--set` says, and what is an option of its own: how many ranks share each layer."""
+    shared = [one for one in settings if one.startswith("tensor_parallel=")]
+    values: dict[str, Any] = {name: int(value) for name, _, value in (one.partition("=") for one in shared)}
+    return [one for one in settings if one not in shared], values
+
+
 def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster]:
     """What that run was, on the machine that it ran on."""
     cluster, method = _ground(point.method)
@@ -166,6 +173,7 @@ def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster
     )
     # Runs of before torch's allocator was told to let its segments grow.
     old = () if "expandable_segments=true" in point.switches else ("env.PYTORCH_CUDA_ALLOC_CONF=",)
+    settings, options = apart(point.settings)
     experiment = Experiment(
         cluster="local",
         method=point.method,
@@ -175,7 +183,8 @@ def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster
         gpus_per_node=point.gpus,
         steps=8,
         warmup_steps=3,
-        set=(f"engine={point.engine}", *old, *point.settings),
+        set=(f"engine={point.engine}", *old, *settings),
+        **options,
     )
     site = Site(scheduler="local", hardware=hardware)
     there = cluster.model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware)})

@@ -33,6 +33,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from estimate_accuracy import apart
 from methods_on_gpu import ABOUT_THE_DEVICE, ROOT, compile_operators, end_tree, last_lines, run
 
 from hpc_llm.errors import HpcLlmError
@@ -384,14 +385,16 @@ def make_plan(asked: dict[str, Any], hardware: Hardware, steps: int = 8, warmup_
     """What `hpc-llm submit --cluster local` would run here."""
     names = ("model", "micro_batch_size", "sequence_length")
     values: dict[str, Any] = {name: asked[name] for name in names}
+    settings, options = apart(asked["settings"].split())
     experiment = Experiment(
         cluster="local",
         method=asked["method"],
-        set=(f"engine={asked['engine']}", *asked["settings"].split()),
+        set=(f"engine={asked['engine']}", *settings),
         steps=steps,
         warmup_steps=warmup_steps,
         gpus_per_node=asked["num_gpus"],
         **values,
+        **options,
     )
     site = Site(scheduler="local", hardware=hardware)
     return plan(experiment, load_cluster("local"), load_method(asked["method"]), site).plan

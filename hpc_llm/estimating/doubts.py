@@ -24,7 +24,7 @@ def doubts_of(case: Case, cluster: Cluster) -> list[tuple[str, float]]:
 
 
 def _is_fp16(case: Case) -> bool:
-    return case.plan.model.precision == "fp16" and case.stage < 3
+    return case.plan.model.precision == "fp16" and (case.stage < 3 or case.plan.engine.name == "fsdp2")
 
 
 def _splits_frozen(case: Case) -> bool:
@@ -57,7 +57,7 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
         0.05,
     ),
     (lambda case: case.plan.model.precision == "fp32", "fp32: one such run was measured, and took 8 % more", 0.15),
-    (_is_fp16, "fp16 without ZeRO-3: counted as bf16, two such runs were measured", 0.08),
+    (_is_fp16, "fp16: counted as bf16, three such runs were measured", 0.08),
     (lambda case: case.accumulates, f"gradients of several micro batches: {_COUNTED}", 0.03),
     (
         lambda case: case.plan.engine.name == "flat" and case.offloads("optimizer"),
@@ -70,13 +70,13 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
         0.1,
     ),
     (lambda case: case.is_int8, "int8 layers: five such runs were measured", 0.05),
-    (_splits_frozen, f"frozen weights that are split: {_COUNTED}", 0.15),
+    (_splits_frozen, "frozen weights that are split: four such runs were measured", 0.12),
     (_is_partial, "a part of the optimizer on the host: few such runs were measured", 0.06),
     (_is_on_disk, "a disk to offload to: no such run was measured", 0.5),
     (_is_further_zero, "what ZeRO++ and ZenFlow keep besides: not counted", 0.3),
     (
         lambda case: case.plan.parallel.tensor > 1,
-        f"layers shared among ranks: {_COUNTED}",
-        0.15,
+        "layers shared among ranks: four such runs were measured",
+        0.03,
     ),
 )

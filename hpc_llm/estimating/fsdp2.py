@@ -26,6 +26,8 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
     keeps = case.plan.engine.keeps_parameters and not case.is_quantized
     if keeps:
         gathered += case.width * (case.sizes.parameters - root - layer)
+    elif case.is_quantized and case.plan.engine.keeps_parameters:
+        gathered += case.packed_bytes  # packed layers stay as they were gathered
     at_loss = gathered + (case.width * layer if keeps else 0)
     yield Moment(
         name="loss",

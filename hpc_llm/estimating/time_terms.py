@@ -17,6 +17,8 @@ _MORE_OF_T5 = 2.0
 """How many times as many one of a T5 is: its attention adds a bias, decoders have two of it. By one run, flan-t5-large with 4 x 512 on an H100."""
 _EAGER_LAUNCHES = 45.0
 """What eager attention adds to a layer: its mask, a softmax in fp32, keys and values repeated. By two runs on an H100 (results/settings.csv)."""
+_SHARED_LAUNCHES = 75.0
+"""What a layer that ranks share adds: sums of its halves, and no part of it fused. By four runs on two H200 (results/two_gpus.csv)."""
 _INT8_CALLS = 1.7
 """How many times as many operations as a matrix in 4 bits one in int8 takes, which looks for outliers. By five runs, of the same file."""
 _SMOOTHNESS = 4.0
@@ -165,7 +167,10 @@ def launches(work: Work, rates: Rates) -> float:
     again = 1 + 0.5 * work.recompute  # a pass forward is half of one backward
     own = _LAYER_LAUNCHES * (1.0 if work.layers.share == 1.0 else _MORE_OF_T5)
     layer = own + work.recompute * program.recompute_launches
-    layer += again * work.adapters * program.adapter_launches
+    if not work.compiles_layers:  # else an adapter is a part of its layer
+        layer += again * work.adapters * program.adapter_launches
+    if work.is_shared:
+        layer += again * _SHARED_LAUNCHES
     if not work.has_fused_attention:
         layer += again * _EAGER_LAUNCHES
     if work.quantized_bytes:

@@ -79,12 +79,16 @@ class Work:
     cuda_graph: bool
     compiles: bool
     """Whether norm, MLP and rotary positions are few kernels, each for itself or with the whole layer."""
+    compiles_layers: bool
+    """Whether each layer is compiled as a whole."""
     overlaps: bool
     """Whether ranks exchange numbers beside the computation."""
     fused_optimizer: bool
     keeps_parameters: bool
     """Whether what was gathered for the forward pass stays for the backward pass."""
     layers_per_unit: int
+    is_shared: bool
+    """Whether ranks share each layer."""
     is_hybrid: bool
     """Whether what is split is split within each node alone."""
     sums_in: int
@@ -151,7 +155,9 @@ def work_of(plan: Plan) -> Work:
         overlaps=plan.engine.overlap,
         fused_optimizer=plan.engine.fused_optimizer,
         keeps_parameters=plan.engine.keeps_parameters,
+        compiles_layers=plan.engine.compiled_layers,
         layers_per_unit=plan.engine.layers_per_unit,
+        is_shared=plan.parallel.tensor > 1,
         is_hybrid=plan.engine.hybrid_sharding,
         sums_in=_BYTES[plan.engine.reduce_precision],
         stage=zero_stage(plan.engine.deepspeed),

@@ -42,7 +42,7 @@ WORK = Work(
     layers=LAYERS, tokens=8, length=4, micro_batches=1, width=2, parameters=2400, trained=2400, trains_layers=True, adapters=0,
     adapter_weights=0, quantized_bytes=0.0, recompute=0.0, has_fused_attention=True, engine="plain", cuda_graph=False, compiles=False,
     overlaps=False, fused_optimizer=False, keeps_parameters=False,
-    layers_per_unit=1, is_hybrid=False, sums_in=4, stage=0,
+    compiles_layers=False, layers_per_unit=1, is_shared=False, is_hybrid=False, sums_in=4, stage=0,
     offloads_optimizer=False, offloads_parameters=False, kept_back=0, streamed_bytes=0.0, optimizer="AdamW",
     ranks=1, ranks_per_node=1, nodes=1,
 )  # fmt: skip
