@@ -70,7 +70,7 @@ class Sign:
         return re.compile(behind_labels(self.source).encode(), re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cause:
     """One way for a run to fail."""
 
@@ -93,6 +93,9 @@ class Cause:
     """Causes that follow from this one where their messages come after its own, and not where they come first."""
     undone_by_end: bool = True
     """Whether a run that reached its end after the messages has nothing to complain of."""
+
+    def __repr__(self) -> str:
+        return f"<Cause {self.id}>"  # its signs fill pages, and what else it says stands in a diagnosis
 
     def __reduce__(self) -> tuple[Callable[[str], Cause], tuple[str]]:
         return _listed, (self.id,)  # what another process read is of the same causes
