@@ -179,6 +179,7 @@ def test_the_command_ends_with_one_sentence_where_a_template_does_not(mine: Path
         ("a\nb\n{% for x in y %}\n", "line 3: Unexpected end of template."),
         ("{{ 1 / 0 }}\n", "line 1: division by zero."),
         ("{{ plan.workload.steps | nofilter }}\n", "line 1: No filter named 'nofilter'."),
+        ("{{ [1, 2] | random }}\n", "line 1: No filter named 'random'."),  # what is looked at is what is sent
         ("{% include 'other.j2' %}\n", "line 1: there is no template 'other.j2', there are job.sh.j2"),
     ],
 )

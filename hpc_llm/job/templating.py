@@ -154,6 +154,7 @@ def _environment(folders: Sequence[Path], is_own: bool, named: Path | None) -> j
         autoescape=False,  # shell, not HTML: the filters quote
     )
     environment.globals = {name: environment.globals[name] for name in _GLOBALS}
+    del environment.filters["random"]  # what is looked at is what is sent
     return environment
 
 

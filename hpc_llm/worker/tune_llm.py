@@ -19,7 +19,7 @@ from hpc_llm.errors import HpcLlmError, RequestError
 from hpc_llm.planning.experiment import Plan, register_workload
 from hpc_llm.planning.micro_batches import plan_of_try
 from hpc_llm.planning.parts import Tuning
-from hpc_llm.records.files import make_own_folder, read_json
+from hpc_llm.records.files import make_own_folder, read_json, read_json_lines
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker.searching.choice import Wanted, next_try
 from hpc_llm.worker.searching.found import document, ending
@@ -61,8 +61,15 @@ def answer(folder: Path, seconds_left: int | None) -> str:
     if wanted is not None and unfinished is None:
         return _begin(wanted, plan, run, tries)
     end = ending(plan, tries, unfinished)
-    run.write(run.result, document(plan, tries, end, run.experiment.stat().st_mtime))
+    run.write(run.result, document(plan, tries, end, _began(run)))
     return f"end {end.exit_code} 0 {_line(f'{_last(tries)}{end.sentence}')}"
+
+
+def _began(run: RunPaths) -> float:
+    """When this job began, Unix time: the script wrote it down. One without that record is as old as its plan."""
+    times = [line.get("time") for line in read_json_lines(run.started)]
+    known = [float(one) for one in times if isinstance(one, int | float)]
+    return known[-1] if known else run.experiment.stat().st_mtime
 
 
 def _plan(run: RunPaths) -> Plan:

@@ -114,7 +114,9 @@ def test_why_runs_ended(trained: Trained) -> None:
     causes = [found.cause.id for found in hpc_llm.diagnose(trained.all)]
     assert causes[:2] == ["none", "none"] and causes[2] != "none"
     [by_name] = hpc_llm.diagnose("bad", logs=trained.logs)
-    assert len(repr(by_name.cause)) < 100  # what is printed in a notebook is the diagnosis, and not all signs of its cause
+    assert (
+        len(repr(by_name.cause)) < 100
+    )  # what is printed in a notebook is the diagnosis, and not all signs of its cause
     [by_path] = hpc_llm.diagnose(trained.bad.folder)
     assert by_name.to_dict() == by_path.to_dict()
     assert json.loads(json.dumps(by_name.to_dict()))["cause"] == causes[2]

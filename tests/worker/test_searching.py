@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from hpc_llm.runs.searching import search_found
 from hpc_llm.worker.searching.choice import Known, next_at
 from hpc_llm.worker.searching.found import document, ending
 from hpc_llm.worker.searching.tries import Try, TryOutcome
+from hpc_llm.worker.tune_llm import answer
 
 TASK = """\
 import json, os, resource, signal, subprocess, sys, time
@@ -289,6 +291,16 @@ def figures_of(elsewhere: Elsewhere) -> list[Figure]:
 
 def sizes_of(result: dict[str, Any]) -> list[tuple[int, str]]:
     return [(one["micro_batch_size"], one["verdict"]) for one in result["tries"]]
+
+
+def test_a_search_begins_with_its_job_however_long_that_waited(elsewhere: Elsewhere) -> None:
+    elsewhere.run("--micro-batch-size", "8", "--set=most_tries=1", world={"mib": 160, "rates": {"8": 90}, "grows": 0})
+    run = RunPaths(elsewhere.logs / "r")
+    began = json.loads(run.started.read_text().splitlines()[-1])["time"]
+    os.utime(run.experiment, (began - 36000, began - 36000))  # ten hours in the queue
+    answer(run.root, None)
+    result = json.loads(run.result.read_text())
+    assert datetime.fromisoformat(result["started_at"]).timestamp() == began and 0 <= result["elapsed_s"] < 3600
 
 
 def test_a_search_ends_where_memory_does_and_each_try_is_a_row(elsewhere: Elsewhere) -> None:
