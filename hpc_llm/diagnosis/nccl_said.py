@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.text.secrecy import redacted
 
-_ASKS = re.compile(r"\bNCCL_DEBUG=\w+[^\n]*(?:NCCL WARN|which call failed)|NCCL WARN[^\n]*\bNCCL_DEBUG=")
+_ASKS = re.compile(
+    r"\bNCCL_DEBUG=\w{1,20}[^\n]{0,300}(?:NCCL WARN|which call failed)|NCCL WARN[^\n]{0,300}\bNCCL_DEBUG="
+)
 _WORDS = re.compile(r"NCCL WARN (.+)")
 
 

@@ -54,7 +54,7 @@ def _joined(text: object) -> str:
     return joined if not joined or joined.endswith("\n") else joined + "\n"
 
 
-_STATE = re.compile(r"\[ *(\d+)/(\d+) [^\]<]*(?:<[^\]<]*)?, Epoch ")
+_STATE = re.compile(r"\[ {0,20}(\d{1,12})/(\d{1,12}) [^\]<]{0,60}(?:<[^\]<]{0,60})?, Epoch ")
 """Where training stands, and how many steps it has, above the table."""
 
 

@@ -132,23 +132,25 @@ def meant_by(word: str, spelling: Spelling, value: str = "") -> str | None:
         return _as_option(*_MEANT[name], spelling, value)
     if name in _SET:
         path, example = _SET[name]
-        return _as_setting(path, value if _is_alike(value, example) else example, spelling)
+        return _as_setting(path, value if _is_alike(value, example, spelling) else example, spelling)
     if name in SENTENCES:
         return SENTENCES[name]
     return _of_sbatch(name, spelling, value)
 
 
-def _is_alike(value: str, example: str) -> bool:
-    """Whether it is a number that may stand where that of the example stands."""
-    return _NUMBER.fullmatch(value) is not None and (
-        value.isdecimal() if example.isdecimal() else _NUMBER.fullmatch(example) is not None
+def _is_alike(value: str, example: str, spelling: Spelling) -> bool:
+    """Whether it is a number that may stand where that of the example stands; of an axis it is only one of its values."""
+    return (
+        spelling != "axis"
+        and _NUMBER.fullmatch(value) is not None
+        and (value.isdecimal() if example.isdecimal() else _NUMBER.fullmatch(example) is not None)
     )
 
 
 def _as_option(option: str, example: str, spelling: Spelling, value: str) -> str:
     """How an option is given that number, or the value of an example."""
     typed, any_number = option.replace("_", "-"), "N" if example.isdecimal() else example
-    given = value if _is_alike(value, example) else any_number
+    given = value if _is_alike(value, example, spelling) else any_number
     return {
         "--": f"--{typed} {given}",
         "file": f"{typed}: {given}",

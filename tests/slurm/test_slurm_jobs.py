@@ -271,7 +271,7 @@ def test_what_render_prints_is_what_slurm_stores_for_an_array(node: LoginNode) -
     ("words", "message"),
     [
         (("--account=ACD999999",), "Invalid account"),
-        (("--sbatch=nodelist=nowhere",), "Invalid node name"),
+        (("--sbatch=reservation=nowhere",), "reservation is invalid"),
         (("--method=z2,z3", "--account=ACD999999"), "Invalid account"),
     ],
 )
