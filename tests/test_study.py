@@ -400,6 +400,17 @@ def test_runs_of_one_cluster_or_name_are_taken_alone(write: Write, capsys: pytes
     assert "--only takes runs of a study" in refused(capsys, "--cluster=local", "--method=z3", "--only=cluster=local")
 
 
+def test_a_run_of_a_matrix_is_named_as_it_is_listed_however_many_commas_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("cluster: local\nmodel: tiny\nmatrix: {method: [z2, z3], seed: [1, 2]}\n")
+    listed = names(hpc_llm.plan(file))
+    assert len(listed) == 4 and all("," in name for name in listed)
+    for name in listed:
+        assert names(hpc_llm.plan(file, only=f"name={name}")) == [name]
+    assert names(hpc_llm.plan(file, only=f"name={listed[3]},{listed[0]}")) == [listed[0], listed[3]]
+    assert names(hpc_llm.plan(file, only="name=*seed=2")) == [listed[1], listed[3]]
+
+
 def test_render_lists_the_runs_and_shows_any_one(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(
         matrix={"method": ["z2", "z3"], "seed": [1, 2]}, runs=[{"name": "big", "method": "q", "expect": "OOM_DEVICE"}]

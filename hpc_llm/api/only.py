@@ -48,8 +48,30 @@ def _test(runs: Sequence[RunRequest], said: str, spelled: str) -> Callable[[RunR
     if key.strip() not in _KEYS:
         raise RequestError(f"{spelled}only: " + unknown_name("key", key.strip(), _KEYS))
     value = _KEYS[key.strip()]
-    there = {value(run): None for run in runs}
+    there = list({value(run): None for run in runs})
+    patterns = _together(patterns, there)
     for pattern in patterns:
-        if not any(fnmatchcase(one, pattern) for one in there):
+        if not any(_fits(one, pattern) for one in there):
             raise RequestError(f"{spelled}only: " + unknown_name(key.strip(), pattern, [one for one in there if one]))
-    return lambda run: any(fnmatchcase(value(run), pattern) for pattern in patterns)
+    return lambda run: any(_fits(value(run), pattern) for pattern in patterns)
+
+
+def _together(parts: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Patterns that were parted at commas, of which the names of a matrix hold some: the longest that fits is one.
+
+    >>> _together(["ddp", "seed=1", "z3", "seed=*"], ["ddp,seed=1", "z3,seed=1"])
+    ['ddp,seed=1', 'z3,seed=*']
+    """
+    found = []
+    begin = 0
+    while begin < len(parts):
+        ends = range(len(parts), begin, -1)
+        fitting = (end for end in ends if any(_fits(one, ",".join(parts[begin:end])) for one in there))
+        end = next(fitting, begin + 1)
+        found.append(",".join(parts[begin:end]))
+        begin = end
+    return found
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
