@@ -745,6 +745,20 @@ def test_keys_of_services_in_forms_of_their_own(key: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        "/data/bob42/SFT/SFT/Llama2/A100/out/logs",
+        "/work/u1234567/LLM/HPC2/models/Llama2/7B",
+        "/Qwen2/Delta/GPT2/logs/GPT2/scratch/H100",
+    ],
+)
+def test_a_path_of_forty_characters_is_no_key_and_a_key_with_slashes_is_one(path: str) -> None:
+    assert redacted(f"--model {path} is read") == f"--model {path} is read"
+    drawn = "aB3/dE6gH9jK2mN5pQ8/sT1vW4xY7zA0bC3dE6gH"
+    assert len(drawn) == 40 and drawn not in redacted(f"with {drawn} in it")
+
+
+@pytest.mark.parametrize(
     "text", ["SKIP", "SK_LAYERS=32", "AQ.About", "ABSKIP/scratch", "EAAGLE decoding with 3 tokens", "sk-learn-1234"]
 )
 def test_words_that_begin_so_are_none(text: str) -> None:

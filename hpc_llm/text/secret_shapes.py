@@ -63,10 +63,10 @@ RANDOM = late_pattern(
 
 
 def is_random(text: str) -> bool:
-    """Whether letters and digits change too often for words, and it is no hexadecimal sum."""
-    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else "/" for c in text]
-    changes = sum(one != other for one, other in itertools.pairwise(kinds))
-    return {"A", "a", "0"} <= set(kinds) and changes * 5 >= len(text) * 2
+    """Whether letters and digits change too often for words, and it is no hexadecimal sum. Between the slashes of a path stand words."""
+    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else c for c in text]
+    changes = sum(one != other and "/" not in (one, other) for one, other in itertools.pairwise(kinds))
+    return {"A", "a", "0"} <= set(kinds) and changes * 5 >= (len(text) - kinds.count("/")) * 2
 
 
 def is_drawn(text: str) -> bool:
