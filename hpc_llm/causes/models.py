@@ -119,6 +119,15 @@ MODEL_MISSING = Cause(
         ),
         # Ours say by the name of their class whose fault it is.
         sign(
+            "`hpc-llm clean` removed it on ",
+            r"\bModel(?:File|Request)Error: [^\n]{1,600}`hpc-llm clean` removed it on [^\n]{1,300}",
+            confidence=0.98,
+            remedy=(
+                "the message in the evidence says what was removed, when, and how it is made again; where nothing of it is left, train it again, "
+                "or give another folder as --model DIR"
+            ),
+        ),
+        sign(
             ("ModelFileError: ", "ModelRequestError: "),
             r"\bModel(?:File|Request)Error: [^\n]{1,200}",
             confidence=0.97,

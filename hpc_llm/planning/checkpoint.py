@@ -6,6 +6,8 @@ Only the names, sizes and first bytes of the weights are looked at, so a login n
 from __future__ import annotations
 
 import errno
+import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ from hpc_llm.immutable import dataclass
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.planning.loadable import check_kind
 from hpc_llm.planning.model_sizes import check_sizes, check_text
+from hpc_llm.records.checkpoints import kept_in
 from hpc_llm.records.fetched import refuse_unfinished
 from hpc_llm.records.files import open_regular, read_regular
 from hpc_llm.records.models import stays_within
+from hpc_llm.records.removed import removed_from
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.records.weight_files import check_types, table_of
 from hpc_llm.text.json_text import DamagedRecordError, figures
@@ -130,13 +134,16 @@ def _no_config(folder: Path) -> str:
 
 def _model_beside(folder: Path) -> str | None:
     """What a folder without a model is that is the run which kept one, a part of it, or what holds one or several; None of others."""
-    root = next((one for one in (folder, *list(folder.absolute().parents)[:2]) if is_run(one)), None)
+    real = Path(os.path.realpath(folder))
+    root = next((one for one in (real, *list(real.parents)[:2]) if is_run(one)), None)
     if root is not None:
-        run, what = RunPaths(root), "is that of a run" if root == folder else f"lies in that of a run, {root}"
+        run, what = RunPaths(root), "is that of a run" if root == real else f"lies in that of a run, {root}"
         if (run.model / "config.json").is_file():
             return f"{what}; its model is in {run.model}: give that folder."
         if (run.model / "adapter_config.json").is_file():
             return f"{what} that kept an adapter of PEFT, {run.model}: to go on with the run, --resume {run.run_id}; {_BEGIN_WITH}."
+        if removed := removed_from(run.model):
+            return f"{what}{'' if root == real else ','} whose model is gone: {removed}. {_made_again(run)}"
         return f"{what} that kept no model: a run keeps one with --save-every N. Give another folder, or the name of a preset."
     there = sorted(path.parent for path in (*folder.glob("*/config.json"), *folder.glob("*/model/config.json")))
     if not there:
@@ -144,6 +151,14 @@ def _model_beside(folder: Path) -> str | None:
     named = ", ".join(map(str, there[:3])) + (" and others" if len(there) > 3 else "")
     is_one = len(there) == 1
     return f"holds no model itself; {'one is' if is_one else 'models are'} in {named}: give {'that folder' if is_one else 'one of these'}."
+
+
+def _made_again(run: RunPaths) -> str:
+    """How the model of a run comes back that was removed."""
+    if not kept_in(run.root):
+        return "Give another folder, or the name of a preset."
+    resume = f"`hpc-llm submit --resume {shlex.quote(str(run.root))}`"
+    return f"{resume} goes on from the checkpoint that it has and keeps a model again; else give another folder."
 
 
 def _run_of(folder: Path) -> str:

@@ -83,6 +83,8 @@ def _unseen(model: str, asked: str | None) -> tuple[str, str]:
             else "the folder that holds it and its config.json"
         )
         raise RequestError(f"model '{model}' is a file: give {way}.")
+    if "/" in model:
+        _refuse_removed(Path(os.path.abspath(os.path.expanduser(model))))
     if model.startswith("/"):
         if asked is None:
             raise RequestError(
@@ -105,6 +107,16 @@ def _unseen(model: str, asked: str | None) -> tuple[str, str]:
     raise AssertionError(model)
 
 
+def _refuse_removed(folder: Path) -> None:
+    """Raise RequestError where a folder is not there as it was removed from its run."""
+    from hpc_llm.records.removed import removed_from
+
+    if removed_from(folder):
+        from hpc_llm.planning.checkpoint import read_config
+
+        read_config(folder)
+
+
 def check_readable(model: str) -> None:
     """Raise RequestError where the tokens of `model` are not to be had here: no preset, and no folder that brings its tokenizer.
 
@@ -114,6 +126,7 @@ def check_readable(model: str) -> None:
         return
     if not Path(model).is_dir():
         if model.startswith("/") and not Path(model).exists():
+            _refuse_removed(Path(model))
             raise RequestError(f"there is no folder {model} here: the data are prepared with the tokenizer in it.")
         _unseen(model, None)
     from hpc_llm.planning.checkpoint import has_tokenizer, read_checkpoint

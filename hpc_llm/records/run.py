@@ -244,12 +244,17 @@ class RunPaths:
 
     @property
     def wanted_by(self) -> Path:
-        """A file for each run that was submitted to go on from this one, in whatever folder that lies."""
+        """A file for each run that was submitted and needs something of this one, in whatever folder that lies."""
         return self.root / "wanted-by"
 
     def wanted_by_run(self, run_id: str, uuid: str) -> Path:
         """That of the run which was submitted so."""
         return self.wanted_by / f"{file_name_part(run_id, 200)}-{uuid[:8]}.json"
+
+    @property
+    def removed(self) -> Path:
+        """What `clean` took away of it, and when (see `records.removed`)."""
+        return self.root / "removed.json"
 
     @property
     def stop(self) -> Path:

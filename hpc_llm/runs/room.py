@@ -13,6 +13,7 @@ from pathlib import Path
 from hpc_llm.records.checkpoints import Kept, kept_in, not_whole_in
 from hpc_llm.records.files import reason_of
 from hpc_llm.records.models import is_whole_model
+from hpc_llm.records.removed import note_removal
 from hpc_llm.records.run import CARRIED, Outcome, RunPaths
 from hpc_llm.runs.adoption import is_own
 from hpc_llm.runs.statuses import RunStatus
@@ -48,7 +49,7 @@ class Taken:
 
 def taken_by(logs: Path, named: Collection[RunPaths], statuses: Mapping[RunPaths, RunStatus]) -> list[Taken]:
     """What the runs `named` have kept, and the code beside them. `statuses` are those of all runs in `logs`, and of those
-    elsewhere that have marked what they go on from."""
+    elsewhere that have marked what they need."""
     going = {run: status for run, status in statuses.items() if status.outcome is None}
     needed = needed_by(going)
     for run in named:
@@ -97,7 +98,7 @@ def _why_not(run: RunPaths, status: RunStatus, needed: Places[RunPaths]) -> str 
     if identity_of(run.root) is None:
         return "its folder cannot be looked at"
     if going := needed.of(run.root):
-        return f"a run that is not over goes on from it: {going[0].root}"
+        return f"a run that is not over needs it: {going[0].root}"
     return next((why for mark in marks_of(run) if (why := mark.why_open)), None)
 
 
@@ -146,7 +147,9 @@ def choose(found: Iterable[Taken], kinds: Collection[str]) -> list[Taken]:
 
 
 def remove(taken: Taken) -> str | None:
-    """Remove it; what went wrong, if anything."""
+    """Remove it, and write down of what a run has kept that it went; what went wrong, if anything."""
+    if taken.run is not None and not _HALF.fullmatch(taken.path.name):
+        note_removal(taken.run, taken.path)
     try:
         if taken.path.is_dir() and not taken.path.is_symlink():
             shutil.rmtree(_put_aside(taken.path))

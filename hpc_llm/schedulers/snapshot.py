@@ -32,7 +32,7 @@ _PACKAGE = Path(hpc_llm.__file__).parent
 _MODULES = (
     "__init__", "errors", "immutable", "outside", "registry",
     "text/__init__", "text/env_file", "text/homes", "text/json_text", "text/json_weight", "text/late_pattern", "text/out_of_memory", "text/pasted", "text/program_patterns", "text/assignments", "text/bare_values", "text/connection_strings", "text/secrecy", "text/secret_addresses", "text/secret_blocks", "text/secret_encoded", "text/secret_inputs", "text/secret_logins", "text/secret_names", "text/secret_options", "text/secret_pairs", "text/secret_programs", "text/secret_shapes", "text/secret_values", "text/shell_joins", "text/shown", "text/word_lists",
-    "records/__init__", "records/checkpoints", "records/compiled", "records/digests", "records/fetched", "records/files", "records/metrics", "records/models", "records/possible", "records/rank_variables", "records/run", "records/stops", "records/weight_files",
+    "records/__init__", "records/checkpoints", "records/compiled", "records/digests", "records/fetched", "records/files", "records/metrics", "records/models", "records/possible", "records/rank_variables", "records/removed", "records/run", "records/stops", "records/weight_files",
     "planning/__init__", "planning/checkpoint", "planning/deepspeed_config", "planning/deepspeed_limits", "planning/deepspeed_schedules", "planning/deepspeed_values",
     "planning/encoder_decoder", "planning/loadable", "planning/engines/__init__", "planning/engines/deepspeed", "planning/engines/facts", "planning/engines/plain", "planning/experiment",
     "planning/micro_batches", "planning/model", "planning/model_sizes", "planning/optimizers", "planning/parts", "planning/recompute", "planning/schedule", "planning/synthetic", "planning/tasks/__init__",

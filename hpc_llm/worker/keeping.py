@@ -14,6 +14,7 @@ from hpc_llm.errors import ModelFileError, WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.checkpoints import Kept, kept_in, start_of
 from hpc_llm.records.files import read_json_lines, read_text
+from hpc_llm.records.removed import removed_from
 from hpc_llm.records.run import RunPaths
 from hpc_llm.text.pasted import with_logs
 from hpc_llm.worker.engines import Engine
@@ -218,8 +219,12 @@ def _start(record: Record) -> Kept | None:
     found = start_of(Path(resume))
     if found is None:
         raise ModelFileError(
-            f"{resume} holds no whole checkpoint to go on from: look whether this node sees it, and whether it was removed or "
-            "damaged since the run was submitted."
+            f"{resume} holds no whole checkpoint to go on from: "
+            + (
+                removed_from(Path(resume))
+                or "look whether this node sees it, and whether it was removed or damaged since the run was submitted"
+            )
+            + "."
         )
     return found
 

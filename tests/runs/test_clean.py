@@ -33,7 +33,7 @@ from hpc_llm.runs import room
 from hpc_llm.runs.alone import alone_in
 from hpc_llm.runs.wanted import reserved
 
-GOES_ON = "a run that is not over goes on from it: "
+GOES_ON = "a run that is not over needs it: "
 
 
 @pytest.fixture
@@ -515,12 +515,12 @@ def test_one_that_is_being_submitted_is_waited_for_and_one_that_is_gone_is_not(
     gone.parent.mkdir()
     with reserved([({"plan": {"workload": {"resume": str(folder.run.root)}}}, RunPaths(gone), LATER)]):
         [first, _] = clean(remove=["checkpoints"], logs=logs)
-        assert first.taken.stays == f"{gone} is being submitted and goes on from it"
+        assert first.taken.stays == f"{gone} is being submitted and needs it"
     [mark] = folder.run.wanted_by.iterdir()
     gone.parent.rename(tmp_path / "unseen")
     os.utime(mark, (1, 1))
     [first, _] = clean(remove=["checkpoints"], logs=logs)
-    assert first.taken.stays == f"{gone}, which goes on from it, is not seen from here; if that is over, remove {mark}"
+    assert first.taken.stays == f"{gone}, which needs it, is not seen from here; if that is over, remove {mark}"
     (tmp_path / "unseen").rename(gone.parent)
     clean(remove=["checkpoints"], logs=logs)
     assert left(folder) == ["step-4"]
@@ -545,7 +545,7 @@ def test_no_mark_is_made_where_somebody_else_leads_to(folder: Folder, tmp_path: 
         folder.run.wanted_by.unlink()
         os.chown(folder.run.root, 65534, 65534)
     wanted = [({"plan": {"workload": {"resume": str(folder.run.root)}}}, RunPaths(tmp_path / "x"), LATER)]
-    with pytest.warns(Notice, match="will not know that x goes on"), reserved(wanted):
+    with pytest.warns(Notice, match="will not know that x needs it"), reserved(wanted):
         assert list((tmp_path / "mine").iterdir()) == []
         assert how == "a link" or not folder.run.wanted_by.exists()
 

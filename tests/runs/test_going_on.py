@@ -22,7 +22,7 @@ from hpc_llm.planning.recipe import ramp_steps
 from hpc_llm.planning.schedule import rate_factor
 from hpc_llm.records.checkpoints import MANIFEST
 from hpc_llm.records.files import read_json, write_json
-from hpc_llm.runs.wanted import source_of
+from hpc_llm.runs.wanted import sources_of
 
 ASKED: dict[str, Any] = {
     "cluster": "local", "method": "lora", "task": "pretrain", "model": "tiny", "steps": 40, "micro_batch_size": 3, "save_every": 5,
@@ -209,8 +209,8 @@ def test_a_copy_of_a_checkpoint_takes_nothing_from_what_lies_around_it(
         plan(resume=str(copy))
     [made] = plan(resume=str(copy), cluster="local", method="z1", model="tiny", steps=60)
     assert (made.plan.method, made.plan.training.steps) == ("z1", 60)
-    assert source_of(copy) is None
-    assert source_of(stopped.run.checkpoint(5)) == stopped.run == source_of(stopped.run.root)
+    assert sources_of(copy) == []
+    assert sources_of(stopped.run.checkpoint(5)) == [stopped.run] == sources_of(stopped.run.root)
 
 
 def test_what_others_wrote_beside_a_checkpoint_of_mine_asks_for_nothing(stopped: Folder) -> None:

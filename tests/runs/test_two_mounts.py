@@ -70,7 +70,7 @@ def test_what_a_run_goes_on_from_stays_by_either_way(
     found = clean(remove=["checkpoints"], logs=mount / "logs")
     assert len(list(folder.run.checkpoints.iterdir())) == 3
     why = {str(one.taken.stays) for one in found if one.taken.run_id == folder.run.run_id}
-    assert len(why) == 1 and "goes on from it" in why.pop()
+    assert len(why) == 1 and "needs it" in why.pop()
 
 
 def test_folders_of_one_name_on_two_devices_may_be_one(mount: Path, tmp_path: Path) -> None:
