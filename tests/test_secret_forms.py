@@ -718,6 +718,7 @@ def test_what_was_hidden_stays_hidden_the_same(form: str, value: str) -> None:
         "curl ", "curl -u ", "curl a -u a", "echo a | ", "mongo -p ", "wandb login ", "net -U", "7z ", "openssl pass:", "htpasswd -b a ",
         "a=''b'", "'a'b", "read TOKEN <<< ", "TOKEN=$(echo ", "x <<EOF\n", "x <<A <<B", "TOKEN=$(cat <<E\na\n", "auth: YTpi", "a login | ", "printf -v KEY ", "a\\\n", " \\\n ",
         "password=a|", "name: key\n", "name: HF_TOKEN\n  x: y\n", "value: abc\n", "name: HF_TOKEN\n" + " " * 90, "a_pass: ",
+        "a login ", "a login -k ", "a login -b c ", "token:\n", "hf_token:\n  ", "api_keys:\n  - x1\n", "api_keys:\n\n", "hc-ping.com/", "https://h/ping/", "│ hf_token │ ", "│", "sl.",
     ],
 )  # fmt: skip
 def test_a_text_of_repeated_forms_takes_no_long_time(text: str) -> None:

@@ -40,7 +40,7 @@ def clean(
     """Say what the runs have kept, and remove of it the kinds `remove`: `checkpoints`, `model`, `code`, `caches`.
 
     Caches are prepared data and operators that jobs have compiled; of runs that are named, those that they have used. The newest checkpoint of a run stays, unless the run came to its end and its model is whole; the model stays where no
-    checkpoint is left. Before anything of a training is removed, and with `dry_run` too, the checksums of the state that is left are read. What is of a run that is not over stays, and what another one goes on from.
+    checkpoint is left. Before anything of a training is removed, and with `dry_run` too, the checksums of the state that is left are read. What is of a run that is not over stays, and all of a run of which such a one needs something.
 
     Raises:
         RequestError: a name that no run has, or a kind that there is not; nothing was removed.

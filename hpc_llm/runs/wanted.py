@@ -200,7 +200,9 @@ def reserved(submitted: Iterable[tuple[Mapping[str, Any], RunPaths, str]]) -> It
                 try:
                     marks.append(_marked(source, run, uuid))
                 except OSError as error:
-                    unmarked.setdefault(f"{source.wanted_by} cannot be written ({reason_of(error)})", []).append(run.run_id)
+                    unmarked.setdefault(f"{source.wanted_by} cannot be written ({reason_of(error)})", []).append(
+                        run.run_id
+                    )
             _check_there(experiment, wanted)
         _tell_unmarked(unmarked)
         yield

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hpc_llm.text.bare_values import as_value, bare, bare_end, bare_password
+from hpc_llm.text.bare_values import BARS, as_value, bare, bare_end, bare_password
 from hpc_llm.text.connection_strings import in_connection_string, is_of_connection, is_password_of_connection
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_trackers, kind_of, tells, words_of
@@ -46,7 +46,7 @@ _SIGN = late_pattern(
       (?P<sign>{_BLANKS}(?:=>|[:?]=|={{1,3}}|:[-=](?=[^\s}}]{{1,200}}\}})|:(?!:)|\\u003[dD]|%3[DdAa]|<-){_BLANKS}|(?:\[\d{{0,6}}\])?\+?=(?=\S))
     | (?P<pair>["']?\ {{0,3}},\ {{0,3}}["']?value["']?\ {{0,3}}[:=]\ {{0,3}}|["']?\ {{1,3}}value=|\ {{0,3}},\ {{0,3}}(?=["']))
     | (?P<tag>>|</[A-Za-z]{{1,20}}>\s{{0,20}}<[A-Za-z]{{1,20}}>)
-    | (?P<loose>\ {{0,40}}(?:\||\.{{3,80}}|\t|->)\ {{0,40}}|\ {{1,4}})
+    | (?P<loose>\ {{0,40}}(?:[{BARS}]|\.{{3,80}}|\t|->)\ {{0,40}}|\ {{1,4}})
     )""",
     re.VERBOSE,
 )
@@ -63,8 +63,8 @@ _TWO_DIGITS = late_pattern(r"[0-9A-Fa-f]{2}")
 _IN_A_QUERY = late_pattern(r"(?:[?&]|%3[Ff]|%26|&amp;)\Z")
 _OF_QUERIES = frozenset("sig signature code auth pass pwd pw sas hmac".split())
 """Names that mean a secret in the query of an address only."""
-_ROW = late_pattern(r"[ \t]{0,40}\|")
-"""How a row of a table begins, whose cells end at a `|`."""
+_ROW = late_pattern(rf"[ \t]{{0,40}}[{BARS}]")
+"""How a row of a table begins, whose cells end at a bar."""
 _LONGEST = 500
 _MORE = late_pattern(r"[^\s\"'`]*")
 _LETTERS = frozenset(("-D", "\\n", "\\r", "\\t"))
@@ -267,7 +267,8 @@ def _is_secret(one: Assigned) -> bool:
 
 def _is_of_a_dump(one: Assigned) -> bool:
     """Whether it is an argument in a table of them: tables of results have columns for tokens, and values with units."""
-    return len(words_of(one.name)) > 1 and (one.value[0].isalpha() or DIGITS_APART.search(one.value) is not None)
+    is_drawn = DIGITS_APART.search(one.value) is not None or is_generated(one.value, least=10)
+    return len(words_of(one.name)) > 1 and (one.value[0].isalpha() or is_drawn)
 
 
 _SHORTEST, _SHORTEST_OF_KEYS = 4, 6

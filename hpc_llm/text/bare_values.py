@@ -9,8 +9,11 @@ import re
 
 from hpc_llm.text.late_pattern import late_pattern
 
+BARS = "|│┃║"
+"""What stands between the cells of a printed table."""
+_CELL = late_pattern(rf"[^{BARS}]*")
 _BARE = late_pattern(
-    r"""(?:[^\s,;&'"`<>|%\\\x00-\x1f\x7f]{1,500}|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
+    r"""(?:[^\s,;&'"`<>|│┃║%\\\x00-\x1f\x7f]{1,500}|(?<=[\w$!@\#^*+=~.-])['](?=[\w$!@\#^*+=~-])|%(?!2[267]|3[bB])|\\(?![nrt"'u])|,(?=[^\s"',={}\[\]:]{1,60}(?:[\s;&'"`)\]}|]|\Z))"""
     r"""|(?<=[^\s|=:])\|(?=[^\s|"'`<>&;,)\]}])(?![A-Za-z_][\w.-]{1,40}[=:])){0,500}"""
 )
 """A comma, or a `|` without blanks, goes on where no further name with a value of its own follows. It is matched by `bare_end`."""
@@ -39,7 +42,7 @@ _SEEN = _LONGEST + 100
 
 
 def bare(text: str, start: int, is_cell: bool = False) -> str:
-    """A value without quotes that begins at `start`; that of a cell ends at a `|`."""
+    """A value without quotes that begins at `start`; that of a cell ends at a bar."""
     return as_value(text[start : bare_end(text, start, is_cell)])
 
 
@@ -50,8 +53,8 @@ def as_value(run: str) -> str:
 
 def bare_end(text: str, start: int, is_cell: bool = False) -> int:
     """Where the letters and marks end that all values may have: runs of letters are passed over at once, as a text may be full of names."""
-    most = text.find("|", start, start + _LONGEST) if is_cell else -1
-    found = _BARE.match(text, start, start + _SEEN if most < 0 else most)
+    cell = _CELL.match(text, start, start + _SEEN) if is_cell else None
+    found = _BARE.match(text, start, cell.end() if cell else start + _SEEN)
     return min(found.end(), start + _LONGEST) if found else start
 
 

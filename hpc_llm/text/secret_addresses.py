@@ -38,6 +38,23 @@ _BOT = late_pattern(r"bot[0-9]{5,20}:([A-Za-z0-9_-]{20,200})")
 _HOOK = late_pattern(r"(?:incoming[_-]?)?(?:web)?hooks?(?:b\d)?|workflows", re.IGNORECASE)
 """What stands before the segments of an address to which anybody who knows it may write."""
 _ID = late_pattern(r"[A-Za-z0-9_~=-]{20,500}")
+_SERVICES = (
+    "ftqq.com/",
+    "ft07.com/",
+    "hc-ping.com/",
+    "day.app/",
+    "nosnch.in/",
+    "uptimerobot.com/",
+    "cronitor.link/",
+    "zendee.cn/",
+)
+_OF_A_SERVICE = late_pattern(
+    r"(?<![\w-])(?:(?:sctapi|sc)\.ftqq\.com|push\.ft07\.com|hc-ping\.com|api\.day\.app|nosnch\.in|heartbeat\.uptimerobot\.com|cronitor\.link|qmsg\.zendee\.cn)"
+    r"(?::\d{2,5})?/(?P<path>[^\s\"'<>|?#`,;)\]}]{8,300})"
+)
+"""Services that tell of the end of a job whoever knows the path, also where no scheme stands before their name."""
+_KEY = late_pattern(r"[A-Za-z0-9]{20,200}")
+_UUID = late_pattern(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SHARED = frozenset(("d", "folders", "file", "document"))
 """Behind them stand names of shared documents."""
 _NO_LETTER = late_pattern(r"[^A-Za-z0-9]+")
@@ -48,6 +65,8 @@ def secrets_in_addresses(text: str) -> Iterator[tuple[int, int]]:
     if "@" in text and ":" in text:
         yield from _logins(text)
         yield from _plain_logins(text)
+    if any(service in text for service in _SERVICES):
+        yield from _segments_of_services(text)
     if "://" in text:
         yield from _segments(text)
 
@@ -86,6 +105,13 @@ def _plain_logins(text: str) -> Iterator[tuple[int, int]]:
 _SHORT = 5
 
 
+def _segments_of_services(text: str) -> Iterator[tuple[int, int]]:
+    for address in _OF_A_SERVICE.finditer(text):
+        for segment in _SEGMENT.finditer(text, *address.span("path")):
+            if is_generated(segment[0], least=8):
+                yield segment.span()
+
+
 def _segments(text: str) -> Iterator[tuple[int, int]]:
     """Those of paths that let in whoever knows them."""
     for address in _ADDRESS.finditer(text):
@@ -95,9 +121,16 @@ def _segments(text: str) -> Iterator[tuple[int, int]]:
             word = segment[0]
             if bot := _BOT.fullmatch(word):
                 yield segment.start() + bot.start(1), segment.end()
-            elif (is_generated(word, least=8) and (is_hook or tells(before))) or (
-                _ID.fullmatch(word) and before not in _SHARED and is_drawn(_NO_LETTER.sub("", word))
-            ):
+            elif (is_generated(word, least=8) and (is_hook or tells(before))) or _is_alone(word, before):
                 yield segment.span()
             is_hook = is_hook or _HOOK.fullmatch(word) is not None
             before = word
+
+
+def _is_alone(word: str, before: str) -> bool:
+    """Whether a segment lets in by its form: drawn letters, a key that something is sent to, or the name of a check that is pinged."""
+    if before == "ping" and _UUID.fullmatch(word):
+        return True
+    if word.endswith(".send") and _KEY.fullmatch(word[:-5]) and is_generated(word[:-5], least=20):
+        return True
+    return _ID.fullmatch(word) is not None and before not in _SHARED and is_drawn(_NO_LETTER.sub("", word))

@@ -1,4 +1,4 @@
-"""Passwords that programs take as words of their command line, where no name stands before them. Standard library only."""
+"""Passwords and keys that programs take as words of their command line, where no name stands before them. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from hpc_llm.text.late_pattern import late_pattern
-from hpc_llm.text.secret_values import is_harmless, is_number
+from hpc_llm.text.secret_values import is_composed, is_generated, is_harmless, is_number
 
 _PROGRAMS = late_pattern(
     r"(?<![\w.-])(?:curl|wget|https?|xh|ssh-keygen|mount[.\w]{0,6}|wandb|(?:redis|keydb|valkey)-cli|mongo\w{0,8}|cqlsh|ncftp\w{0,4}|sqlcmd|zip|unzip|ipmitool|mosquitto_\w{3}|rdesktop"
@@ -16,6 +16,14 @@ _PROGRAMS = late_pattern(
 )
 """The programs, by which most text is passed over: the patterns that look at their words are made where one is named."""
 
+_LOGIN = late_pattern(
+    r"""(?<![\w.-])[a-z][\w-]{1,30}\ {1,3}(?:[a-z][\w-]{1,30}\ {1,3})?login\b(?P<options>(?:\ {1,3}-{1,2}[A-Za-z][\w-]{0,30}(?:[=\ ](?!-)[^\s"'|;&]{1,100})?){0,4}?)"""
+    r"""(?P<key>\ {1,3}-(?:k|t)(?:=|\ {1,3})|\ {1,3})["']?(?P<said>[A-Za-z0-9_][A-Za-z0-9_+=-]{5,199})(?![\w.:/@+=-])"""
+)
+"""A program that logs in: its key behind `-k`, or alone."""
+_ALONE = late_pattern(r"\w{16,}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+"""What may stand alone: names of runs and machines have `-` and `.`."""
+
 
 def secrets_in_commands(text: str) -> Iterator[tuple[int, int]]:
     """Where they stand.
@@ -24,6 +32,10 @@ def secrets_in_commands(text: str) -> Iterator[tuple[int, int]]:
     >>> [text[start:end] for start, end in secrets_in_commands(text)]
     ['hunter22', 'hunter33']
     """
+    if "login " in text:
+        for login in _LOGIN.finditer(text):
+            if _is_key(login["said"], is_named=bool(login["key"].strip())):
+                yield login.span("said")
     if _PROGRAMS.search(text) is None:
         return
     from hpc_llm.text.program_patterns import COMMAND, GIVEN_TO, SAID_TO, TAKEN
@@ -44,3 +56,9 @@ def _taken(found: re.Match[str]) -> Iterator[tuple[int, int]]:
     group = next(name for name, value in found.groupdict().items() if value is not None)
     if not is_harmless(found[group]) and not is_number(found[group]):
         yield found.span(group)
+
+
+def _is_key(said: str, *, is_named: bool) -> bool:
+    if is_harmless(said):
+        return False
+    return is_composed(said, marks="") if is_named else _ALONE.fullmatch(said) is not None and is_generated(said)

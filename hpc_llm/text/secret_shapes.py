@@ -28,7 +28,7 @@ SHAPES = late_pattern(
     | AIza[A-Za-z0-9_-]{30,} | ya29\.[A-Za-z0-9_-]{16,} | GOCSPX-[A-Za-z0-9_-]{20,}
     | npm_[A-Za-z0-9]{30,} | pypi-Ag[A-Za-z0-9_-]{30,} | nvapi-MIXED [A-Za-z0-9_-]{60,} | dop_v1_[a-f0-9]{32,}
     | tskey-[a-z]{2,12}-[A-Za-z0-9]{6,40}-[A-Za-z0-9]{12,} | ms-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])
-    | hv[sbr]\.[A-Za-z0-9_-]{20,} | SG\.[A-Za-z0-9_-]{16,60}\.[A-Za-z0-9_-]{16,} | AGE-SECRET-KEY-1[A-Z0-9]{20,}
+    | hv[sbr]\.[A-Za-z0-9_-]{20,} | sl\.(?:[a-z]\.)?MIXED [A-Za-z0-9_-]{60,} | SG\.[A-Za-z0-9_-]{16,60}\.[A-Za-z0-9_-]{16,} | AGE-SECRET-KEY-1[A-Z0-9]{20,}
     | [A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,}
     | eyJ[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,2000}\.[A-Za-z0-9_-]{6,} | eyJ[A-Za-z0-9_-]{6,2000}\.eyJ[A-Za-z0-9_-]{3,2000}\.
     | (?:[Ss]et-)?[Cc]ookie:\ ?[^\s=;:]{1,60}=[^\s;$]{8,} | PuTTY-User-Key-File-[0-9]

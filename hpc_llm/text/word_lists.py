@@ -38,13 +38,14 @@ _MOST_WORDS = 500
 
 
 def as_command(words: Sequence[Any]) -> str:
-    """A list of words as the line that a shell would have been given; "" for a list without options, which is none.
+    """A list of words as the line that a shell would have been given; "" for a list without options, which is none, but of `login`.
 
     >>> as_command(["x", "--name", "two words"]), as_command(["a", "b"])
     ("x --name 'two words'", '')
     """
     plain = [str(word) for word in words[:_MOST_WORDS] if isinstance(word, (str, int, float))]
-    if len(plain) < 2 or len(plain) != len(words[:_MOST_WORDS]) or not any(word.startswith("-") for word in plain):
+    is_command = "login" in plain[1:3] or any(word.startswith("-") for word in plain)
+    if len(plain) < 2 or len(plain) != len(words[:_MOST_WORDS]) or not is_command:
         return ""
     return " ".join(f"'{word}'" if " " in word else word for word in plain)
 

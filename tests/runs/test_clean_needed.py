@@ -133,7 +133,9 @@ def test_a_run_that_kept_no_model_is_told_from_one_whose_model_was_removed(folde
         read_checkpoint(folder.run.model)
 
 
-@pytest.mark.parametrize("record", ["[]", '{"removed": 3}', '{"removed": {"model": "yesterday"}}', '{"removed": {"model": 3}}'])
+@pytest.mark.parametrize(
+    "record", ["[]", '{"removed": 3}', '{"removed": {"model": "yesterday"}}', '{"removed": {"model": 3}}']
+)
 def test_a_record_of_removals_that_says_nothing_is_none(folder: Folder, record: str) -> None:
     folder.run.removed.write_text(record)
     with pytest.raises(RequestError, match="kept no model"):
