@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.records.checkpoints import Kept
     from hpc_llm.records.run import RunPaths
+    from hpc_llm.runs.progress import Pace
 
 LEFT = "steps left behind step"
 """What is told begins so."""
@@ -28,7 +29,7 @@ def cut_off_again(planned: PlanWithOrigins, start: Kept, run: RunPaths, before: 
     pace = read_pace(run.steps, before) if all(before.get(name) == own[name] for name in _ONE_STEP) else None
     if pace is None or pace.step_time_s is None or plan.job.time_s is None:
         return None
-    left, first_s = plan.training.steps - start.step, _until_first_step(run)
+    left, first_s = plan.training.steps - start.step, _until_first_step(run, pace)
     whole_s, limit_s = first_s + left * pace.step_time_s, plan.job.time_s
     if whole_s <= limit_s:
         return None
@@ -45,12 +46,10 @@ def cut_off_again(planned: PlanWithOrigins, start: Kept, run: RunPaths, before: 
     )
 
 
-def _until_first_step(run: RunPaths) -> float:
+def _until_first_step(run: RunPaths, pace: Pace) -> float:
     """Seconds from the start of the job of `run` to its first step; 0 where its records do not tell."""
-    from hpc_llm.records.files import read_json, read_json_lines
+    from hpc_llm.records.files import read_json
     from hpc_llm.runs.fields import Fields
 
     began = Fields(read_json(run.exit) or {}).moment("started_at")
-    row = Fields(next(iter(read_json_lines(run.steps)), {}))
-    ended, seconds = row.moment("time"), row.rate("step_time_s")
-    return max(0.0, ended - (seconds or 0.0) - began) if began is not None and ended is not None else 0.0
+    return max(0.0, pace.began_at - began) if began is not None and pace.began_at is not None else 0.0

@@ -16,17 +16,27 @@ _ANOTHER_SHAPE = re.compile(r"--set peft\.|…|[A-Z]{4}")
 def with_way_on(made: Diagnosis, submit: str, step: int) -> str:
     """The remedy that says to go on behind the step by that command.
 
-    Where the same job would end so again, the command has the change that comes first, or stands behind what comes first.
+    Where the same job would end so again, the command has the change that comes first, or stands behind what comes first. Other changes
+    are commands of their own, for what is advised of a run that goes on is not true of one that begins anew.
     """
-    way = f"go on behind step {step} with `{submit}"
+    way = f"it kept what it had trained: go on behind step {step} with "
     lines = made.remedy.splitlines()
     before = next((n for n, line in enumerate(lines) if not line.startswith(FIRST)), 0)
     if made.retry or made.is_in_doubt or not lines:
-        return "\n".join([f"it kept what it had trained: {way}`", *lines])
-    found = _OPTIONS.fullmatch(lines[before])
-    if found and not _ANOTHER_SHAPE.search(found[1]):
-        why = f"  {found[2]}" if found[2] else ""
-        first = f"it kept what it had trained: {way} {found[1].strip()}`{why}"
+        before, first, rest = 0, f"{way}`{submit}`", lines
+    elif whole := _whole(lines[before], submit):
+        first, rest = f"{way}{whole}", lines[before + 1 :]
     else:
-        first = f"{lines[before]}; then, as it kept what it had trained, {way}`"
-    return "\n".join([*lines[:before], first, *lines[before + 1 :]])
+        first = f"{lines[before]}; then, as it kept what it had trained, go on behind step {step} with `{submit}`"
+        rest = lines[before + 1 :]
+    others = (f"or with {whole}" if (whole := _whole(line, submit)) else line for line in rest)
+    return "\n".join([*lines[:before], first, *others])
+
+
+def _whole(line: str, submit: str) -> str | None:
+    """The command with the options of a line of advice, and why; None where the line is not such, or a checkpoint does not take them."""
+    found = _OPTIONS.fullmatch(line)
+    if found is None or _ANOTHER_SHAPE.search(found[1]):
+        return None
+    why = f"  {found[2]}" if found[2] else ""
+    return f"`{submit} {found[1].strip()}`{why}"

@@ -29,18 +29,13 @@ def walltime(case: Case) -> list[str]:
     limit, lead = plan.job.time_s, lead_s(plan)
     if made <= before:
         return [_no_step(case, limit, lead)]
+    done = max(before, int(facts.get("kept_step") or 0))
     pace, spent = facts.get("step_time_s"), facts.get("steps_ended_s")
     if pace is None or spent is None:
-        return (
-            [f"--steps {made}  (so many were made; {plan.workload.steps} were planned)"]
-            if _is_enough(plan, made)
-            else []
-        )
-    per_step = float(pace)
-    start_up = max(float(spent) - (made - before) * per_step, 0.0)
-    done = max(before, int(facts.get("kept_step") or 0))
+        return _steps(plan, done, made - before, f"so many were made; {plan.workload.steps} were planned")
+    start_up, per_step = _parts(float(spent), float(pace), made - before, facts.get("steps_began_s"))
     needed = _rounded(start_up + (plan.workload.steps - done) * per_step * _MARGIN + lead)
-    told = f"{plan.workload.steps} steps of {per_step:.3g} s, of which it made {made}{_by_signal(case)}"
+    told = f"{plan.workload.steps} steps of {float(pace):.3g} s, of which it made {made}{_by_signal(case)}"
     if limit is not None and needed <= limit and done > before:
         return [f"--time {format_time(limit)}  (what is left of {told} takes about {format_time(needed)})"]
     if limit is not None and needed <= limit:
@@ -50,8 +45,21 @@ def walltime(case: Case) -> list[str]:
     is_telling = float(spent) * _TELLING <= (made - before) * per_step
     room = limit or (max(limits(case).values(), default=None))
     if room is not None and per_step and is_telling:
-        lines += _fewer_steps(plan, done, room, lead, start_up, per_step)
+        fitting = int(((room - lead) / _MARGIN - start_up) / per_step)
+        where = f"the {format_time(room - lead)} before the signal" if lead else format_time(room)
+        lines += _steps(plan, done, fitting, f"they fit into {where}; {plan.workload.steps} were planned")
     return lines or [f"it needs about {format_time(needed)}: {told}. Fewer steps, or faster ones, is for you to decide"]
+
+
+def _parts(spent: float, pace: float, made: int, began: str | None) -> tuple[float, float]:
+    """Seconds to the first step, and of one with what stands between steps, as a checkpoint being saved.
+
+    >>> _parts(110.0, 1.0, 50, "10"), _parts(110.0, 1.0, 50, None)
+    ((10.0, 2.0), (60.0, 1.0))
+    """
+    if began is None:
+        return max(spent - made * pace, 0.0), pace
+    return float(began), max((spent - float(began)) / made, pace)
 
 
 def lead_s(plan: Plan) -> int:
@@ -82,12 +90,13 @@ def _no_step(case: Case, limit: int | None, lead: int) -> str:
     return f"--time {format_time(_rounded(_SHORT_S + lead))}  ({had}; imports, model and ranks take minutes to start)"
 
 
-def _fewer_steps(plan: Plan, before: int, limit: int, lead: int, start_up: float, per_step: float) -> list[str]:
-    fitting = min(before + int(((limit - lead) / _MARGIN - start_up) / per_step), plan.workload.steps - 1)
-    if not _is_enough(plan, fitting):
+def _steps(plan: Plan, done: int, fitting: int, why: str) -> list[str]:
+    """The steps to ask for where so many fit behind those that need not be made again; some of them have to be measured."""
+    fitting = min(fitting, plan.workload.steps - 1 - done)
+    if fitting < plan.workload.warmup_steps + MIN_MEASURED_STEPS:
         return []
-    where = f"the {format_time(limit - lead)} before the signal" if lead else format_time(limit)
-    return [f"--steps {_round_down(fitting)}  (they fit into {where}; {plan.workload.steps} were planned)"]
+    which = f"{_round_down(fitting)} behind step {done}: " if done else ""
+    return [f"--steps {done + _round_down(fitting)}  ({which}{why})"]
 
 
 def _more_time(case: Case, needed: int, told: str, *, goes_on: bool) -> list[str]:
@@ -123,11 +132,6 @@ def same_gpu(case: Case, name: str) -> bool:
     """Whether the partition of that name has the GPUs of the job's."""
     cluster = case.cluster
     return cluster is not None and cluster.gpu_of(cluster.partition(name)) == cluster.gpu_of(case.partition)
-
-
-def _is_enough(plan: Plan, steps: int) -> bool:
-    """Whether so many steps can be planned: some of them have to be measured."""
-    return plan.workload.warmup_steps + MIN_MEASURED_STEPS <= steps < plan.workload.steps
 
 
 def _rounded(seconds: float) -> int:

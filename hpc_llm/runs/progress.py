@@ -39,6 +39,8 @@ class Steps:
     """Seconds of the others."""
     contradiction: str | None = None
     """Why they give no figure but the last step."""
+    began_at: float | None = None
+    """Unix time at which the first one began."""
     _tokens: float | None = None
     _row: Mapping[str, Any] = field(default_factory=dict)
 
@@ -84,7 +86,9 @@ class Steps:
 
     def _take(self, number: int, row: Mapping[str, Any]) -> None:
         loss, peak, seconds = (figure_of(row, name) for name in ("loss", "peak_allocated_bytes", "step_time_s"))
-        self.first = number if self.first is None else self.first
+        if self.first is None:
+            self.first, ended = number, Fields(row).moment("time")
+            self.began_at = None if ended is None else ended - (seconds or 0.0)
         self.last, self._row = number, row
         if loss is not None:
             self.loss_first = loss if self.loss_first is None else self.loss_first
@@ -188,6 +192,8 @@ class Pace:
     """Mean over the measured steps, or of all where none was measured."""
     ended_at: float | None
     """Unix time at which the last step ended."""
+    began_at: float | None = None
+    """Unix time at which its first step began."""
     before: int = 0
     """Steps of the training that others had made, from whose checkpoint it went on."""
 
@@ -198,7 +204,7 @@ def read_pace(steps: Path, plan: Mapping[str, Any] | None = None) -> Pace | None
     if found.last is None:
         return None
     seconds = None if found.contradiction else metrics.mean(found.measured or found.warm)
-    return Pace(found.last, seconds, found.ended_at, max((found.first or 1) - 1, 0))
+    return Pace(found.last, seconds, found.ended_at, found.began_at, max((found.first or 1) - 1, 0))
 
 
 def _tokens_of(row: Mapping[str, Any]) -> float | None:

@@ -148,8 +148,39 @@ def test_what_was_kept_is_gone_on_with_by_one_command_that_does_not_end_so_again
     assert re.search(way, remedy, re.MULTILINE), remedy
     assert command(["report", str(run.root), "-o", str(tmp_path / "out")]) == 0
     told = (tmp_path / "out" / "results.md").read_text().replace("\\", "")
-    [line] = [one for one in remedy.splitlines() if "--resume" in one]
+    line = next(one for one in remedy.splitlines() if "--resume" in one)
     assert line in told.partition("To do: ")[2]
+
+
+@pytest.mark.parametrize("made_before", [0, 5000])
+@pytest.mark.parametrize("has_kept", [False, True])
+def test_advised_steps_fit_by_the_runs_own_start_and_what_stands_between_its_steps(
+    tmp_path: Path, has_kept: bool, made_before: int
+) -> None:
+    """A start of 400 s, then 700 steps of 1 s, each with a second for what is saved, of 1800 s; none fit that would not again."""
+    asked = {"time_s": 1800, "steps": 10_000, "scheduler": "slurm", **ON_TAIWANIA}
+    run = new_run(tmp_path / "logs", plan=asked, code=143, signal="TERM", time_limit_s=1800, ended_at=MOMENT + 1800)
+    run.stderr.write_text(
+        "slurmstepd: error: *** JOB 7 ON gn1 CANCELLED AT 2026-05-01T10:01:00 DUE TO TIME LIMIT ***\n"
+    )
+    rows = (
+        {"step": made_before + k, "loss": 1.0, "step_time_s": 1.0, "time": MOMENT + 399 + 2 * k} for k in range(1, 701)
+    )
+    run.steps.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = made_before + 700 if has_kept else made_before
+    if has_kept:
+        kept(run, done)
+    remedy = diagnose_run(run).remedy
+    [line] = [one for one in remedy.splitlines() if "--steps" in one]
+    [steps] = map(int, re.findall(r"--steps (\d+)", line))
+    assert 1200 < 400 + 2 * (steps - done) <= 1800 and "fit into 00:30:00; 10000 were planned)" in line
+    whole = rf"or with `hpc-llm submit --resume {run.run_id} --steps {steps} --logs [^`]+`  \("
+    assert bool(re.match(whole, line)) is has_kept and (has_kept or line.startswith("--steps "))
+
+
+def test_each_change_of_a_run_that_kept_something_is_a_whole_command(tmp_path: Path) -> None:
+    for line in diagnose_run(of_little_memory(tmp_path)).remedy.splitlines():
+        assert not line.startswith("--") or "peft" in line or "…" in line, line
 
 
 def test_what_passes_by_itself_is_gone_on_with_as_it_was(tmp_path: Path) -> None:
