@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _GIB = 2**30
 _LEAST = 4 * _GIB
 """Nobody is asked for less of a node's memory."""
+_NEVER_LACKING = 100 * _GIB
+"""A node with GPUs that has less memory is rare."""
 _OF_MEMORY = ("OOM_DEVICE", "OOM_HOST")
 """Outcomes that a study may expect of a run which does not fit."""
 
@@ -32,11 +34,14 @@ def check_fit(batches: Sequence[Batch], *, force: bool = False) -> None:
 
     told: dict[str, None] = {}
     for batch in batches:
-        cluster = as_it_is_here(batch.cluster)
+        cluster = with_its_scheduler(as_it_is_here(batch.cluster), batch.planned[0].plan)
         for planned in batch.planned:
             if planned.study is not None and planned.study.expect in _OF_MEMORY:
                 continue
-            for sentence, is_certain in _objections(least_of(as_asked(planned)), cluster):
+            plan = least_of(as_asked(planned))
+            if planned.plan.job.mem is None:  # else the scheduler says whether a node has as much
+                told |= dict.fromkeys(_unjudged(plan, cluster))
+            for sentence, is_certain in _objections(plan, cluster):
                 if is_certain and not force:
                     raise PlanError(f"{sentence}. --force submits all the same.")
                 told[f"--force, although {sentence}" if is_certain else sentence] = None
@@ -76,6 +81,37 @@ def as_it_is_here(cluster: Cluster) -> Cluster:
     from hpc_llm.site.hardware import detect
 
     return as_it_is(cluster, detect()) if cluster.gpu.vendor == "auto" else cluster
+
+
+def with_its_scheduler(cluster: Cluster, plan: Plan) -> Cluster:
+    """The cluster, with what its scheduler says of the memory of the plan's nodes where the profile does not say it."""
+    from hpc_llm.schedulers.scheduler import find
+
+    partition = cluster.partition(plan.job.partition)
+    node, scheduler = cluster.node_of(partition), find(plan.job.scheduler)
+    size = scheduler.node_bytes(plan, cluster) if node.mem_gb is None and scheduler.is_here() else None
+    if size is None:
+        return cluster
+    node = node.model_copy(update={"mem_gb": size / 1e9})
+    if partition is None:
+        return cluster.model_copy(update={"node": node})
+    own = [one.model_copy(update={"node": node}) if one is partition else one for one in cluster.partitions]
+    return cluster.model_copy(update={"partitions": own})
+
+
+def _unjudged(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """A sentence where nobody says what memory a node has, and not every node has what the plan needs."""
+    from hpc_llm.site.profiles import where_to_change
+
+    memory = memory_there(plan, cluster)
+    if memory is None or memory.host.capacity is not None or memory.host.of_node is not None:
+        return
+    need = memory.host
+    if need.high > (_NEVER_LACKING if memory.device else _LEAST):
+        yield (
+            f"{_needs(plan)} {gib(need.low)} to {gib(need.high)} of a node's memory, and whether a node has as much cannot be judged: "
+            f"write node.mem_gb, the GB that a job may use of one, into {where_to_change('clusters', cluster.name)}"
+        )
 
 
 def _objections(plan: Plan, cluster: Cluster) -> Iterator[tuple[str, bool]]:

@@ -66,6 +66,10 @@ class Scheduler(SchedulerFacts):
         """Why the job does not belong here or could never start, one sentence each; it may be asked for that."""
         yield from ()
 
+    def node_bytes(self, plan: Plan, cluster: Cluster) -> int | None:
+        """Memory of the largest node on which the job may start; None where nothing tells."""
+        return None
+
     def arguments(self, job_name: str, comment: str | None, uuid: str) -> list[str]:
         """What `command` gets beside the script."""
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,14 @@ def test_more_gpus_than_a_job_there_may_have_are_no_step(
 def test_less_than_a_gib_is_told_in_mib() -> None:
     """Two sizes of which one is too small for the other do not read alike."""
     assert (gib(300 << 20), gib(320 << 20), gib(3 << 29)) == ("300 MiB", "320 MiB", "1.5 GiB")
+
+
+def test_of_nodes_whose_memory_nobody_knows_one_notice_says_what_to_write_where() -> None:
+    cluster = changed(gpu={"vendor": "none"}, request={"gpu_style": "none"}, node={"cpus": 64})
+    with pytest.warns(Notice) as told:
+        check_fit([batch(cluster, "z2", model="llama2-70b", hardware=None)])
+    said = [str(one.message) for one in told if "node.mem_gb" in str(one.message)]
+    assert len(said) == 1 and "cannot be judged: write node.mem_gb" in said[0] and "delta.yaml" in said[0]
+    with warnings.catch_warnings(record=True) as others:
+        check_fit([batch(cluster, "z2", model="tiny", hardware=None)])
+    assert not any("node.mem_gb" in str(one.message) for one in others)

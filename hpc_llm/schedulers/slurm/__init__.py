@@ -89,6 +89,12 @@ class Slurm(Scheduler):
         found = list(objections(plan, cluster, self.cluster_name(), live_partitions()))
         return iter(found or objections_to_nodes(plan, cluster))
 
+    def node_bytes(self, plan: Plan, cluster: Cluster) -> int | None:
+        from hpc_llm.schedulers.slurm.nodes import largest_node
+
+        is_another = cluster.slurm_clusters and self.cluster_name() not in (None, *cluster.slurm_clusters)
+        return None if is_another or not self.is_answering() else largest_node(plan.job.partition)
+
     def arguments(self, job_name: str, comment: str | None, uuid: str) -> list[str]:
         from hpc_llm.schedulers.slurm.arguments import sbatch_arguments
 

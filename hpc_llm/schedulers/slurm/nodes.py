@@ -39,6 +39,13 @@ def live_nodes(partition: str) -> dict[str, LiveNode]:
     }
 
 
+def largest_node(partition: str | None) -> int | None:
+    """Bytes of memory of the largest node of a partition, or of several, or of all; None where Slurm gives no answer."""
+    where = [f"--partition={partition}"] if partition else []
+    told, _ = call(["sinfo", "--Node", "--noheader", *where, "--Format=Memory"])
+    return max((int(size) * 2**20 for size in (told or "").split() if size.isdecimal()), default=None)
+
+
 def objections_to_nodes(plan: Plan, cluster: Cluster) -> Iterator[str]:
     """Why a job never starts on the nodes that its options leave or name; where those that are left are away, that is told.
 
