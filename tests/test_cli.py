@@ -555,6 +555,17 @@ def test_explain_of_a_sweep_shows_what_the_others_have_otherwise(cli: Any) -> No
     assert "deepspeed.zero_optimization.stage: 2 → 3" in others[: others.index("")]
 
 
+def test_explain_of_an_array_says_whose_name_its_job_has(cli: Any, tmp_path: Path) -> None:
+    Path("my.yaml").write_text("cluster: mi210\nmodel: tiny\nmatrix: {method: [ddp, z2]}\n")
+    of_study = dict(explained_lines(cli("render", "my.yaml", "--run", "ddp", "--explain").out))
+    assert of_study["#SBATCH --job-name=my"] == "study my: the name of its file, which all runs of a job array share"
+    asked = ("render", "--cluster", "mi210", "--model", "tiny", "--method", "ddp,z2", "--explain")
+    of_sweep = dict(explained_lines(cli(*asked).out))
+    assert of_sweep["#SBATCH --job-name=tiny-sweep"] == "computed: the model, which all runs of a job array share"
+    own = dict(explained_lines(cli(*asked, "--name", "mine").out))
+    assert own["#SBATCH --job-name=mine"] == "--name"
+
+
 def test_diff_with_another_cluster_needs_no_account_of_it(cli: Any) -> None:
     done = cli("render", "--cluster", "delta", "--method", "z3", "--account", "a-delta-gpu", "--partition", "gpuA40x4", "--diff", "taiwania2")  # fmt: skip
     assert done.code == 0

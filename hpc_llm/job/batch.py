@@ -125,8 +125,10 @@ def _shown(planned: PlanWithOrigins, job_name: str) -> PlanWithOrigins:
     """The plan as the script of an array shows it."""
     if not planned.origins["job_name"].startswith("computed"):
         return planned
-    plan = planned.plan
-    return replace(planned, plan=replace(plan, job=replace(plan.job, name=job_name)))
+    plan, study = planned.plan, _study_of(planned)
+    whose = "computed: the model" if study is None else f"study {study}: the name of its file"
+    origins = {**planned.origins, "job_name": f"{whose}, which all runs of a job array share"}
+    return replace(planned, plan=replace(plan, job=replace(plan.job, name=job_name)), origins=origins)
 
 
 def _array(ground: Ground, planned: Sequence[PlanWithOrigins], run_ids: Sequence[str], name: str) -> Batch:
