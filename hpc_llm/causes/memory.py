@@ -212,6 +212,13 @@ HOST_OOM = Cause(
     explains=frozenset(("collective_timeout", "python_exception", "cancelled", "segfault")),
     signs=(
         sign(
+            "in all: nothing was built",
+            r"\bWorkerError: the weights of [^\n]{1,300} take (?P<weights>\d{1,9} GiB) [^\n]{1,60} and (?P<on_nodes>\d{1,6}) node\(s\) have "
+            r"(?P<there>\d{1,9} GiB) of host and GPU memory in all: nothing was built",
+            confidence=0.98,
+            meaning="The weights alone take more than the memory of all nodes and their GPUs: it would fail again as it is.",
+        ),
+        sign(
             ("oom_kill event", "oom-kill event"),
             r"Detected \d+ oom[-_]kill event(?:\(s\)|s)? in (?P<step>(?:StepId=|step )?\w+(?:[.+]\w+)*)",
             confidence=0.98,

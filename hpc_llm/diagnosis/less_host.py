@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
-from hpc_llm.diagnosis.case import Case
+from hpc_llm.diagnosis.case import Case, size_bytes, takes_options
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, kept_on_gpus, rungs, states_bytes
 from hpc_llm.diagnosis.weighed import Scales, Weighed, bounds, gib, scales_of
@@ -20,11 +21,42 @@ _DECIDE = "another node type, or a smaller --model, is for you to decide"
 
 def host_oom(case: Case) -> list[str]:
     """More memory, then fewer ranks that share it, then less on the host."""
+    if "weights" in case.facts:
+        return weights_too_large(case.facts, case)
     scales = scales_of(case)
     if scales is None:
         return list(_by_states(case)) or [f"it has all of the node and keeps nothing there: {_DECIDE}"]
     lines = [*_more_memory(scales), *_fewer_ranks(scales), *_less_offload(scales)] or list(_least_change(scales))
     return [*lines, *_what_it_takes(scales, bool(lines))]
+
+
+def weights_too_large(facts: Mapping[str, Any], case: Case | None = None) -> list[str]:
+    """Where the weights alone take more than all nodes have: fewer bytes of them, more nodes that share them, another model."""
+    weights, there, nodes = size_bytes(facts["weights"]), size_bytes(facts["there"]), int(facts["on_nodes"])
+    plan, lines = (None if case is None else case.plan), []
+    if not weights or not there or not nodes:
+        return [_SMALLER]
+    if plan is not None and plan.model.quantization is None:
+        ways = [("--set precision=bf16", 2, plan.model.precision == "fp32")]
+        ways += [("--method qlora", 4 * (1 + (plan.model.precision == "fp32")), plan.parallel.gpus_per_node > 0)]
+        lines = [
+            f"{option}  (weights of {gib(weights / less)}, by as much less)"
+            for option, less, is_way in ways
+            if is_way and weights / less < there
+        ]
+    states = None if plan is None else states_bytes(plan.changed(world_size=1), "z3")
+    needed = int(max(weights, states or 0) * nodes / there) + 1
+    most = case.partition.max_nodes if case is not None and case.partition is not None else None
+    if (plan is None or takes_options(plan)) and needed <= (most or needed):
+        has_z3 = plan is not None and "z3" in letters_of(plan).split("+")
+        held = f"{gib(states)} of weights, gradients and optimizer states" if states else f"weights of {gib(weights)}"
+        lines.append(
+            f"--nodes {needed}{'' if has_z3 else ' --method z3'}  (so many at least: their ranks share {held})"
+        )
+    return [*lines, _SMALLER]
+
+
+_SMALLER = "a smaller --model, or nodes with more memory: which is for you to decide"
 
 
 def _more_memory(scales: Scales) -> Iterator[str]:

@@ -25,7 +25,7 @@ from hpc_llm.diagnosis.device_memory import (
 from hpc_llm.diagnosis.elsewhere import in_general, where_it_infers
 from hpc_llm.diagnosis.exceptions import python_exception
 from hpc_llm.diagnosis.less_device import fewer_states, steps_down
-from hpc_llm.diagnosis.less_host import host_oom
+from hpc_llm.diagnosis.less_host import host_oom, weights_too_large
 from hpc_llm.diagnosis.more_time import limits, same_gpu, walltime
 from hpc_llm.diagnosis.packages import command_missing, mismatched, missing
 from hpc_llm.diagnosis.phases import is_of_no_batch, remedy_in
@@ -162,6 +162,8 @@ def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
 
 def host_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
     """What helps where a data loader's worker was killed, or where the process that ran out only infers; nothing else of its own."""
+    if "weights" in facts:
+        return weights_too_large(facts)
     usual = (where_it_infers("host_oom") or "").splitlines() if facts.get("engine") else []
     return [_FEWER_WORKERS, *(usual or in_general("host_oom"))] if facts.get("killed") else usual
 

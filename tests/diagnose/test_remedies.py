@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rendering import CLUSTERS, METHODS, cluster_of, flags_of, planned
+from test_diagnose_run import MOMENT, fails, new_run
+from tiny_models import save
 from tiny_plans import make_plan
 from typer.main import get_command
 
 from hpc_llm.causes.catalogue import CAUSES
 from hpc_llm.cli import make_app
 from hpc_llm.cli.options import RunOptions
-from hpc_llm.diagnosis import diagnose_stream
+from hpc_llm.diagnosis import diagnose_run, diagnose_stream
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis
 from hpc_llm.diagnosis.elsewhere import in_other_words
+from hpc_llm.diagnosis.inputs import diagnose_files
 from hpc_llm.diagnosis.ladder import letters_of, rungs, states_bytes
 from hpc_llm.diagnosis.less_host import host_oom
 from hpc_llm.diagnosis.more_time import walltime
@@ -30,9 +35,11 @@ from hpc_llm.diagnosis.remedies import (
     page_locked,
     without_what_it_has,
 )
+from hpc_llm.errors import WorkerError
 from hpc_llm.parsing import parse_stream
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import load_cluster
+from hpc_llm.worker.model.capacity import refuse_what_never_fits
 
 COMPOSED = ("z1+o", "z2+o+r", "z3+lora", "qlora+r", "lora", "q+r", "z3+o+r", "z1", "z2+lora+o")
 FULL = {"asked": "2.00 GiB", "capacity": "31.74 GiB", "allocated": "30.00 GiB", "reserved": "0.5 GiB"}
@@ -430,3 +437,25 @@ def test_what_is_advised_for_a_run_in_fp8_can_be_planned(method: str) -> None:
     asked = [rung.flags.split()[1] for rung in rungs(plan) if rung.flags.startswith("--method")]
     assert asked[0] == f"{method}+r" and all(planned("runpod", one).plan.model.fp8 for one in asked)
     assert any(line.startswith("--set fp8=false  (") for line in BY_PLAN["nan_loss"](Case(plan=plan)))
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+def test_weights_that_nothing_here_holds_are_a_lack_of_memory(tmp_path: Path, is_log: bool) -> None:
+    """In the worker's own words."""
+    config = json.loads((save(tmp_path / "model", "llama") / "config.json").read_text())
+    big = {"num_hidden_layers": 900, "hidden_size": 65536, "intermediate_size": 65536}
+    (tmp_path / "model/config.json").write_text(json.dumps({**config, **big}))
+    asked = {"scheduler": "slurm", "model": str(tmp_path / "model"), "weights": "random"}
+    run = new_run(tmp_path, plan=asked)
+    with pytest.raises(WorkerError) as refused:
+        refuse_what_never_fits(make_plan("z3", world_size=2, **asked))
+    fails(run, 0, "WorkerError", str(refused.value), MOMENT + 10)
+    if is_log:
+        (tmp_path / "log.err").write_text(f"hpc_llm.errors.WorkerError: {refused.value}\n")
+    found = diagnose_files([tmp_path / "log.err"]) if is_log else diagnose_run(run)
+    assert found.cause.id == "host_oom" and not found.retry and "The weights alone take more" in found.meaning
+    more, other = found.remedy.splitlines()
+    has, needs = (float(re.findall(rf"{word} (\d+) GiB", str(refused.value))[0]) for word in ("have", "take"))
+    nodes = int(re.findall(r"^--nodes (\d+)", more)[0])
+    assert nodes * has > (needs if is_log else 7 * needs) and other.startswith("a smaller --model")
+    assert ("--method z3" in more) is is_log
