@@ -54,7 +54,7 @@ _NUMBERS = frozenset(
 )
 _OF_TRAINING = ("optimizer.lr", "optimizer.weight_decay", "data", "packing", "too_long", "train_samples")
 """Settings that mean the same whatever the method, so that all rows of a table are compared in them."""
-_OF_LOSSES = ("steps", "lr_schedule")
+OF_LOSSES = ("steps", "lr_schedule")
 """Settings that decide how far a loss comes: named in a row that has not those of most rows of its table."""
 _KEPT = (*SHAPE, *SETTING, "global_batch_size", "configuration", "outcome")
 _SAID = ("format", "num_parameters", "gpus_per_node", "warmup_steps", "measured_steps")
@@ -288,7 +288,7 @@ def _configurations(table: Table, runs: Sequence[ReportedRun]) -> list[str]:
     """
     # What follows from others is named beside them, where plans are told apart.
     settings = [{n: v for n, v in run.configuration.items() if not _follows(n)} for run in runs]
-    of_losses = [{n: v for n, v in run.settings.items() if n in _OF_LOSSES} for run in runs]
+    of_losses = [{n: v for n, v in run.settings.items() if n in OF_LOSSES} for run in runs]
     alike = [[i for i in members if settings[i]] for members in _alike(table)]
     names: list[set[str]] = [set() for _ in runs]
     for members in alike:

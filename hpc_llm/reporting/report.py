@@ -23,6 +23,7 @@ from hpc_llm.reporting.sections import Section, sections
 from hpc_llm.reporting.statistics import CONFIDENCE_PERCENT
 from hpc_llm.reporting.table import Cells, Table
 from hpc_llm.reporting.together import note_of, note_of_adapted, note_of_unsteady
+from hpc_llm.reporting.unbracketed import note_of_unbracketed
 
 _NAMED = 3
 """So many inputs are named in a line."""
@@ -92,11 +93,12 @@ def make_report(
             )
         gone = not_compared(compared, then, found, invalid)
         against = Baseline(path=path, tolerance=tolerance, changes=found, became_invalid=lost, not_compared=gone)
+    parts = sections(compared)
     return Report(
         runs=runs,
         table=table,
         compared=compared,
-        sections=sections(compared),
+        sections=parts,
         scaling=scaling(compared),
         references=references(runs, table, compared),
         baseline=against,
@@ -104,6 +106,7 @@ def make_report(
             *note_of(runs, table.column("beside")),
             *note_of_unsteady(runs),
             *note_of_adapted(runs),
+            *note_of_unbracketed(runs, parts),
             *reading_notes(),
         ],
     )

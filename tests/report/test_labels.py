@@ -16,6 +16,7 @@ from hpc_llm.reporting.figures import method_names
 from hpc_llm.reporting.labels import LONGEST, apart, shown_value
 from hpc_llm.reporting.metric import TOKENS
 from hpc_llm.reporting.plots import draw, method_styles
+from hpc_llm.reporting.report import make_report
 
 LONG = ["ddp [resume=/a/very/long/way/to/a/folder/of/logs/one, batch=" + end for end in ("1]", "2]", "3]")]
 
@@ -178,3 +179,21 @@ def test_a_star_is_given_among_rows_on_the_same_data_alone() -> None:
 def test_a_star_is_given_where_the_intervals_do_not_overlap(rates: dict[str, list[float]], is_clear: bool) -> None:
     table = compared(*(run(method=name, tokens_per_second=rate) for name, values in rates.items() for rate in values))
     assert [table[row]["method"] for row in best(table).get(TOKENS.name, ())] == (["a"] if is_clear else [])
+
+
+def test_a_note_tells_what_rows_have_that_do_not_name_what_others_name() -> None:
+    """Of one value; nothing where these rows have several, or none."""
+
+    def plan(lr: float, **more: Any) -> dict[str, Any]:
+        return {"optimizer": {"lr": lr, "type": "AdamW"}, "steps": 40, **more}
+
+    def notes(*runs: ReportedRun) -> list[str]:
+        return [one for one in make_report(runs).notes if one.startswith("Rows that do not name")]
+
+    most = [run(plan(8e-4), kind="train", method=name) for name in ("ddp", "z1", "z2")]
+    said = "Rows that do not name a setting which others of their table name have {} (m · micro batch 1 · sequence length 350)."
+    assert notes(*most, run(plan(1e-3), kind="train", method="lora")) == [said.format("lr=0.0008")]
+    assert notes(*most, run({**plan(8e-4), "steps": 90}, kind="train", method="lora")) == [said.format("steps=40")]
+    assert notes(*most) == []
+    resumed = run(plan(8e-4, resume="/home/me/logs/one"), kind="train", method="ddp")
+    assert notes(*most, resumed) == []
