@@ -10,7 +10,7 @@ from typing import Any
 from hpc_llm.parsing import facts
 from hpc_llm.text.json_text import figures
 
-_TABLE_KEYS = {"step": "step", "training loss": "loss", "validation loss": "eval_loss"}
+_TABLE_KEYS = {"epoch": "epoch", "step": "step", "training loss": "loss", "validation loss": "eval_loss"}
 
 
 def is_notebook(text: bytes) -> bool:
@@ -54,8 +54,9 @@ def _joined(text: object) -> str:
     return joined if not joined or joined.endswith("\n") else joined + "\n"
 
 
-_STATE = re.compile(r"\[ {0,20}(\d{1,12})/(\d{1,12}) [^\]<]{0,60}(?:<[^\]<]{0,60})?, Epoch ")
-"""Where training stands, and how many steps it has, above the table."""
+_STATE = re.compile(r"\[ {0,20}(\d{1,12})/(\d{1,12}) [^\]<]{0,60}(?:<[^\]<]{0,60})?, Epoch (\d{1,9}/)?")
+"""Where training stands, and how many steps it has, above the table; the epoch is a whole number where training is over, and between steps
+the display is one ahead."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class _Display:
     """The first one names the columns."""
     state: tuple[int, int] | None
     """The step at which training stands, and how many it has."""
+    is_over: bool
+    """It came to the last of them."""
 
     @staticmethod
     def of(data: object) -> _Display | None:
@@ -76,7 +79,10 @@ class _Display:
         if not rows or "training loss" not in (name.lower() for name in rows[0]):
             return None
         state = _STATE.search(markup)
-        return _Display(markup, rows, None if state is None else (int(state[1]), int(state[2])))
+        if state is None:
+            return _Display(markup, rows, None, is_over=False)
+        done, total = int(state[1]), int(state[2])
+        return _Display(markup, rows, (done, total), is_over=done == total and state[3] is not None)
 
     def is_early_state_of(self, later: _Display) -> bool:
         """Whether both were kept of one training: the later one goes on with all rows of this one, or is the same."""
@@ -89,16 +95,32 @@ class _Display:
         """What the Trainer prints of it outside of notebooks."""
         lines = [] if self.state is None else [f"  Total optimization steps = {self.state[1]}\n"]
         keys = [_TABLE_KEYS.get(name.lower()) for name in self.rows[0]]
+        logged, step = "", ""
         for row in self.rows[1:]:
             pairs = {key: value for key, value in zip(keys, row, strict=False) if key and value}
-            trained = {key: value for key in ("loss", "step") if _is_number(value := pairs.get(key, ""))}
-            if "loss" in trained:
-                lines.append("{" + ", ".join(f"'{key}': {value}" for key, value in trained.items()) + "}\n")
+            loss, is_evaluation = pairs.get("loss", ""), "eval_loss" in pairs
+            # Each evaluation shows the loss that was logged last, which may be that of an earlier step.
+            shown, logged = _NOT_LOGGED if is_evaluation and loss == logged else loss, loss
+            step = pairs.get("step", step)
+            if _is_number(shown) or shown == _NOT_LOGGED:
+                lines.append(_line(shown, {key: pairs.get(key, "") for key in ("epoch", "step")}))
             if _is_number(pairs.get("eval_loss", "")):
                 lines.append(f"{{'eval_loss': {pairs['eval_loss']}}}\n")
-            elif "eval_loss" in pairs:
+            elif is_evaluation:
                 lines.append("***** Running Evaluation *****\n")
+        if self.is_over and self.state is not None and step.isdecimal() and int(step) < self.state[1]:
+            lines.append(_line(_NOT_LOGGED, {"step": str(self.state[1])}))
         return "".join(lines)
+
+
+_NOT_LOGGED = "No log"
+"""What stands in the table for the loss of steps before the first that was logged."""
+
+
+def _line(loss: str, place: dict[str, str]) -> str:
+    """The Trainer's line of a step, or of an epoch."""
+    at = [f", '{key}': {value}" for key, value in place.items() if _is_number(value)]
+    return f"{{'loss': {loss}{''.join(at)}}}\n"
 
 
 def _cells(row: str) -> list[str]:

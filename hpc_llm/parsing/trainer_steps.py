@@ -9,6 +9,7 @@ they contradict each other, or leave it open, the number is not known.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -27,6 +28,10 @@ _OF_ONE_CALL = 0.01
 
 _MOST_OF_IT = 0.9
 """Of the printed time: a bar that was last drawn before that may not be where training ended."""
+
+_MARK = re.compile(
+    rb"'(?:epoch|(?:global_)?step(?:/max_steps)?|iter(?:ation)?|learning_rate|lr|grad_norm|num_input_tokens_seen|throughput)': "
+)
 
 
 class Bar(NamedTuple):
@@ -223,3 +228,12 @@ def is_of_another_call(time: Value | None, before: Value | None) -> bool:
     """Whether these are the times, in seconds, of two trainings. Where steps stand before the first, it is that of the steps."""
     both = isinstance(time, float) and isinstance(before, float)
     return both and abs(float(time or 0) - float(before or 0)) > _OF_ONE_CALL * float(before or 0) + 0.01
+
+
+def is_of_a_step(line: bytes) -> bool:
+    """Whether a dictionary with a loss tells of a step; without any mark of one it may as well be an evaluation's.
+
+    >>> is_of_a_step(b"{'loss': 2.5, 'epoch': 1.0}"), is_of_a_step(b"{'loss': 2.5, 'f1': 0.75}")
+    (True, False)
+    """
+    return _MARK.search(line) is not None

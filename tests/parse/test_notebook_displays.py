@@ -71,7 +71,7 @@ def test_evaluations_without_a_loss_of_training_are_read(read) -> None:
         ([display(LOSSES, "318/318 53:15, Epoch 2/2"), result(END.format(3195.0, 0.1))], 318, 3195 / 318),
         ([display(LOSSES, "318/318 4:25:00, Epoch 2/2"), result(END.format(15900.0, 0.02))], 318, 50.0),
         ([display(LOSSES, "318/900 53:15 < 1:00:00, 0.1 it/s, Epoch 0/2"), result(END.format(3195.0, 0.1))], 318, 3195 / 318),
-        ([display(LOSSES, "318/318 53:15, Epoch 2/2"), result(END.format(3195.0, 0.4))], 300, None),
+        ([display(LOSSES, "318/318 53:15, Epoch 2/2"), result(END.format(3195.0, 0.4))], 318, None),
     ],
 )  # fmt: skip
 def test_steps_are_counted_from_what_the_notebook_says(
@@ -108,3 +108,38 @@ def test_a_display_that_was_kept_twice_is_one_training(
     rows = read(notebook([first, between, second]), "n.ipynb").rows
     assert len(rows) == runs
     assert (rows[-1].loss_last, rows[-1].measured_steps) == (2.2, 318)
+
+
+def test_what_was_trained_before_the_first_logged_loss_is_counted(read) -> None:
+    rows = [
+        (100, "No log", "2.6"),
+        (200, "No log", "2.5"),
+        (300, "2.4", "2.4"),
+        (400, "2.4", "2.3"),
+        (500, "2.4", "2.3"),
+    ]
+    text = notebook([display(rows, "500/500 53:00, Epoch 2/2", EVALUATED)])
+    (row,) = read(text, "n.ipynb").rows
+    assert (row.loss_first, row.loss_last, row.eval_loss, row.measured_steps) == (2.4, 2.4, 2.3, 500)
+    assert row.outcome == "COMPLETED"
+
+
+def test_a_loss_that_later_evaluations_show_again_is_of_one_step(steps) -> None:
+    rows = [(1, "No log", "2.6"), (2, "2.4", "2.5"), (3, "2.4", "2.4"), (4, "2.2", "2.3")]
+    found = steps(notebook([display(rows, "4/4 00:53, Epoch 2/2", EVALUATED)]))
+    assert [(step.step, step.loss) for step in found] == [(1, None), (2, 2.4), (3, None), (4, 2.2)]
+
+
+@pytest.mark.parametrize(("state", "last"), [("318/318 53:00, Epoch 2/2", 318), ("318/318 53:00, Epoch 2.00/2", 300)])
+def test_a_display_that_came_to_its_end_says_the_last_step(read, state: str, last: int) -> None:
+    (row,) = read(notebook([display(LOSSES, state)]), "n.ipynb").rows
+    assert (row.measured_steps, row.loss_last) == (last, 2.3)
+    assert row.outcome == ("COMPLETED" if last == 318 else "UNKNOWN")
+
+
+@pytest.mark.parametrize("first", ["2.5", "No log"])
+def test_a_table_by_epochs_is_a_training_from_its_first_row_on(read, first: str) -> None:
+    rows = [(1, first, "2.6"), (2, "2.4", "2.5"), (3, "2.3", "2.4")]
+    shown = display(rows, "318/318 53:00, Epoch 3/3", ("Epoch", *EVALUATED[1:]))
+    (row,) = read(notebook([shown, result(END.format(3180.0, 0.1))]), "n.ipynb").rows
+    assert (row.loss_first, row.loss_last, row.measured_steps) == (2.5 if first == "2.5" else 2.4, 2.3, 318)

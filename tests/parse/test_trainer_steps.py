@@ -143,3 +143,17 @@ def test_a_state_that_knows_no_planned_steps_says_none(tmp_path: Path) -> None:
         path.write_text(json.dumps({"global_step": 0, "log_history": [], **planned}))
         (row,) = parse_paths([path])
         assert row.outcome_reason == said
+
+
+@pytest.mark.parametrize(
+    "evaluated",
+    [
+        "{'loss': 0.97, 'precision': 0.72, 'recall': 0.77, 'f1': 0.75}",
+        "{'loss': 0.97, 'accuracy': 0.8}",
+        "{'loss': 0.97}",
+    ],
+)
+def test_a_dictionary_without_a_mark_of_a_step_is_no_step(read, evaluated: str) -> None:
+    assert [row.loss_last for row in read(f"Loss after 300 steps: 0.35\n{evaluated}\n").rows] == [None]
+    line = "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 1.0}\n"
+    assert [(row.loss_first, row.loss_last) for row in read(f"{line}{evaluated}\n").rows] == [(2.5, 2.5)]

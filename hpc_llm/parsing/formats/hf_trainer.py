@@ -97,8 +97,10 @@ _SO_FAR = {"elapsed_s": "so_far_s", "trainer_rate": "line_rate", "tokens_seen": 
 _REDRAWN = r"(?:\s+\d+%(?:\|[^|\n]*\|)? *([1-9]\d*)/([1-9]\d*) \[([\d:]+)<)?"
 
 
-def _step(match: re.Match[bytes]) -> Mapping[str, Value]:
+def _step(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     """A log line of training, with the step's number where the bar below shows it; few programs print it themselves."""
+    if not trainer_steps.is_of_a_step(match[0]):
+        return None
     found = dict(_columns(match))
     if "step" in found:
         found.pop("order", None)
