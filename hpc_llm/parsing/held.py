@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpc_llm.parsing.matches import Hit
-from hpc_llm.parsing.rules import TRAINS, Kind, Rule, Value
+from hpc_llm.parsing.rules import FIRST_BAR, TRAINS, Kind, Rule, Value
 from hpc_llm.parsing.run import OF_THE_JOB, LogRun
 
 SETTINGS = frozenset(
@@ -20,6 +20,8 @@ SETTINGS = frozenset(
 """Facts that hold for a whole run, which programs say before its first step."""
 
 
+OF_BARS = ("bar ", "at_0 ", "begun ", FIRST_BAR)
+"""How the names begin of what is known of progress bars."""
 _FEW = 8
 """Steps after which two programs that print in turns would have been seen."""
 OF_ONE_RUN = ("world_size", "gpu")
@@ -48,9 +50,13 @@ def is_another_call(run: LogRun, values: Mapping[str, Value]) -> bool:
 
 
 def tells_settings_alone(run: LogRun) -> bool:
-    """Whether a piece of a log says how a program is set up, and holds nothing of what it did: the cell of a notebook before."""
+    """Whether a piece of a log says how a program is set up, and holds nothing of what it did: the cell of a notebook before, with the bars
+    of what loads a model or data."""
     came = run.has_results or run.evaluated or run.orphans or run.tail.found
-    return not came and (run.values.keys() | run.companion.keys()) <= SETTINGS | {*OF_THE_JOB, "started_at", TRAINS}
+    names = run.values.keys() | run.companion.keys()
+    if run.tail.is_cell and not (TRAINS in names or run.shown.steps or run.tail.ended_at is not None):
+        names = {name for name in names if not name.startswith(OF_BARS)}
+    return not came and names <= SETTINGS | {*OF_THE_JOB, "started_at", TRAINS}
 
 
 def _starts(rule: Rule, below: bool) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hpc_llm.parsing.held import is_another_setup
+from hpc_llm.parsing.held import OF_BARS, is_another_setup
 from hpc_llm.parsing.rules import keep_larger, leave_empty
 from hpc_llm.parsing.run import EARLY_PEAK, OF_THE_JOB, LogRun
 from hpc_llm.parsing.work import state_of
@@ -164,13 +164,10 @@ def without_empty(runs: list[LogRun]) -> list[LogRun]:
     return [*(run for run in runs[:-1] if not (run.empty or _only_prepares(run))), *runs[-1:]]
 
 
-_OF_BARS = ("bar ", "at_0 ", "begun ")
-"""How the names begin of what is known of progress bars."""
-
-
 def _only_prepares(run: LogRun) -> bool:
     """Whether nothing was seen of it but bars that came to their end: what goes over the data before training draws such ones, and
     training ends with a summary."""
     bars = [str(value).split()[0] == name[4:] for name, value in run.values.items() if name.startswith("bar ")]
-    begun = any(name.startswith(_OF_BARS[1:]) for name in run.values)
-    return begun and not run.lines and bool(bars) and all((*bars, *(name.startswith(_OF_BARS) for name in run.values)))
+    begun = any(name.startswith(OF_BARS[1:]) for name in run.values)
+    is_silent = not (run.lines or run.tail.speaks)
+    return begun and is_silent and bool(bars) and all((*bars, *(name.startswith(OF_BARS) for name in run.values)))

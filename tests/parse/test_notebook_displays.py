@@ -29,6 +29,10 @@ def result(text: str) -> dict[str, Any]:
     return {"output_type": "execute_result", "data": {"text/plain": [text]}}
 
 
+def stream(text: str) -> dict[str, Any]:
+    return {"output_type": "stream", "name": "stderr", "text": [text]}
+
+
 def notebook(*cells: list[dict[str, Any]]) -> str:
     return json.dumps({"cells": [{"cell_type": "code", "outputs": outputs} for outputs in cells], "nbformat": 4})
 
@@ -143,3 +147,22 @@ def test_a_table_by_epochs_is_a_training_from_its_first_row_on(read, first: str)
     shown = display(rows, "318/318 53:00, Epoch 3/3", ("Epoch", *EVALUATED[1:]))
     (row,) = read(notebook([shown, result(END.format(3180.0, 0.1))]), "n.ipynb").rows
     assert (row.loss_first, row.loss_last, row.measured_steps) == (2.5 if first == "2.5" else 2.4, 2.3, 318)
+
+
+@pytest.mark.parametrize(
+    "bars",
+    [
+        "  0%|          | 0/3 [00:00<?, ?it/s]\n",
+        " 33%|###       | 1/3 [00:01<00:02,  1.0s/it]\n100%|##########| 3/3 [00:03<00:00,  1.0s/it]\n",
+    ],
+)
+def test_the_bars_of_cells_before_a_training_are_no_runs(read, bars: str) -> None:
+    train = display(LOSSES, "318/318 53:00, Epoch 2/2")
+    rows = read(notebook([stream(bars)], [stream(bars)], [train]), "n.ipynb").rows
+    assert [(row.outcome, row.measured_steps) for row in rows] == [("COMPLETED", 318)]
+
+
+@pytest.mark.parametrize("began", ["step 1: train loss 2.5\n", "Training finished\n"])
+def test_the_bars_of_a_cell_that_trained_are_those_of_a_run(read, began: str) -> None:
+    text = began + "  0%|          | 0/3 [00:00<?, ?it/s]\n 67%|######    | 2/3 [00:02<00:01,  1.0s/it]\n"
+    assert len(read(notebook([stream(text)], [display(LOSSES, "318/318 53:00, Epoch 2/2")]), "n.ipynb").rows) == 2
