@@ -44,6 +44,10 @@ _OTHERS = rb"tokeni[sz]er|tokeni[sz]ation|bpe|sentencepiece|vocab|k-?means"
 """What is trained beside models."""
 _OF_ANOTHER = re.compile(rb"(?i)\b\w{0,20}(?:" + _OTHERS + rb")\w{0,10}\b[^.,;!?\n]{0,40}$")
 """What stands on a line before the end of such a training."""
+_NOT_SAID = re.compile(
+    rb"(?i)\b(?:the|an?|this|that|any|each|its|our|your|through|of|from|with|on|for|into|not|if|when|until|once|after) $"
+)
+"""What stands before `finished training` where that is no word on an end: of a finished training model, or of a time that is to come."""
 _OF_A_PART = re.compile(
     rb"(?i)(?: of| for)? (?:the |one |this )?(?:warm-?up|epoch)\b|[^.,;!?\n]{0,30}?\b(?:"
     + _OTHERS
@@ -155,6 +159,8 @@ def _is_of_another(text: bytes, match: re.Match[bytes]) -> bool:
         return False
     line = text.rfind(b"\n", 0, match.start()) + 1
     before = text[max(line, said.start() - 80) : said.start()]
+    if said[0][:1] in b"fF" and _NOT_SAID.search(before):
+        return True
     return _OF_ANOTHER.search(before) is not None or _OF_A_PART.match(text, said.end(), said.end() + 80) is not None
 
 

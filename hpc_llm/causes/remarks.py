@@ -13,8 +13,14 @@ _WARNING = re.compile(rb"(?P<place>[^\n\"']{0,400}:\d{1,7}: )?(?:\w{1,60}\.){0,6
 _QUOTED = re.compile(rb"  (?!File \"|what\(\)|[ \t])(?:from |import |[^\n]{0,400}[(=])")
 """The line of the source that Python shows below a warning."""
 _ABOVE, _BELOW, _LONGEST = 48, 12, 1 << 11
-_DECIDES = re.compile(rb"\bCUDA initialization: |Not enough free disk space")
+_DECIDES = re.compile(rb"\bCUDA initialization: ")
 """Warnings of what the program then lacks."""
+_DECIDES_LAST = re.compile(rb"Not enough free disk space")
+"""The same, where the program does not go on behind it."""
+_GOES_ON = re.compile(
+    rb"(?im)^(?!\s|[^\n]{0,400}(?:error|exception|traceback|fail|abort|kill|signal|warn|terminat|cancel|slurm|srun|core dumped|exit(?:ed|s)? ))[^\n]"
+)
+"""A line of its work."""
 _CONDITION = (
     rb"(?:\b(?:if|in case|when(?:ever)?|should) (?:you|this|it|your \w{1,20}|the (?:job|run|program|training|process|script))(?: \w{1,12}){0,3}?"
     rb" (?:get|gets|see|sees|saw|got|encounter|encounters|run into|runs into|hit|hits|face|observe|receive|experience|notice|fail with|fails with|dies with|crashes with)"
@@ -60,7 +66,7 @@ def is_warned(text: bytes, position: int) -> bool:
     """
     line = text.rfind(b"\n", 0, position) + 1
     if _begins_warning(text, line, position):
-        return _DECIDES.search(text, line, min(len(text), position + _LONGEST)) is None
+        return not _decides(text, line, min(len(text), position + _LONGEST))
     if b"Warning: " not in text[max(0, line - _ABOVE * 200) : line]:
         return False
     raised, at = False, line
@@ -70,10 +76,19 @@ def is_warned(text: bytes, position: int) -> bool:
         end, at = at - 1, text.rfind(b"\n", 0, at - 1) + 1
         raised = raised or text.find(_TRACEBACK, at, end) >= 0
         if _begins_warning(text, at, end):
-            return _ends_below(text, position, 1 if raised else _BELOW) and not _DECIDES.search(text, at, end)
+            return _ends_below(text, position, 1 if raised else _BELOW) and not _decides(text, at, end)
         if _is_quoted(text, at, end):
             return False
     return False
+
+
+def _decides(text: bytes, begin: int, end: int) -> bool:
+    """Whether the warning there tells of what ended the program."""
+    if _DECIDES.search(text, begin, end):
+        return True
+    said = _DECIDES_LAST.search(text, begin, end)
+    behind = text.find(b"\n", said.end()) if said is not None else -1
+    return said is not None and (behind < 0 or _GOES_ON.search(text, behind + 1) is None)
 
 
 def _begins_warning(text: bytes, line: int, end: int) -> bool:

@@ -144,3 +144,42 @@ def test_torch_goes_on_without_numpy(diagnose: Callable[[str], Diagnosis]) -> No
     assert diagnose(NUMPY).cause.id == "packages_apart"
     assert diagnose(NUMPY + WENT_ON).cause.id == "unknown"
     assert parse_stream("x", io.BytesIO((NUMPY + WENT_ON).encode())).rows[-1].outcome == "UNKNOWN"
+
+
+NO_ROOM = "UserWarning: Not enough free disk space to download the file. The expected file size is: 9.8 MB. The target location /c has 7.2 MB free disk space.\n  warnings.warn(\n"
+
+
+@pytest.mark.parametrize("place", ["/env/huggingface_hub/file_download.py:992: ", "[rank0]: /env/f.py:9: "])
+@pytest.mark.parametrize(
+    ("behind", "cause"),
+    [
+        ("model.safetensors:   0%|          | 0.00/9.98G [00:00<?, ?B/s]\n", "unknown"),
+        ("/env/f.py:992: " + NO_ROOM + "Loaded the model\n", "unknown"),
+        ("", "disk_full"),
+        ("srun: error: n1: task 0: Exited with exit code 1\n", "disk_full"),
+        ("Loaded the model\nOSError: [Errno 28] No space left on device\n", "disk_full"),
+    ],
+)
+def test_a_warning_of_too_little_room_decides_where_nothing_goes_on_behind_it(
+    place: str, behind: str, cause: str, diagnose: Callable[[str], Diagnosis]
+) -> None:
+    assert diagnose(f"{place}{NO_ROOM}{behind}").cause.id == cause
+
+
+@pytest.mark.parametrize(
+    ("said", "is_over"),
+    [
+        ("INFO: Running dummy shapes through finished training model", False),
+        ("Loading the finished training data", False),
+        ("Rank 0 has not finished training", False),
+        ("Rank 0 finished training", True),
+        ("INFO: Finished training model in 3 h", True),
+    ],
+)
+def test_a_finished_training_is_no_end_of_this_one(
+    said: str, is_over: bool, diagnose: Callable[[str], Diagnosis]
+) -> None:
+    raised = "Traceback (most recent call last):\n  File \"t.py\", line 9, in <module>\nFileNotFoundError: [Errno 2] No such file or directory: 'x.pt'\n"
+    row = parse_stream("x", io.BytesIO(f"{said}\n{raised}".encode())).rows[-1]
+    assert str(row.outcome_reason).startswith("training had ended before") == is_over
+    assert ("had come to its end" in str(diagnose(f"{said}\n{raised}"))) == is_over

@@ -888,6 +888,7 @@ def test_mlperf(row, steps):
     assert (found.loss_first, found.loss_last, found.step_time_s_mean) == (2.4, 2.1, 2.0)
     assert found.started_at == "2023-11-14T22:13:20+00:00"
     assert steps(text)[0].learning_rate == 0.0004
+    assert row(text.replace("\n", " \n")) == found  # a blank behind the record
 
 
 def test_deepspeed_chat(row):

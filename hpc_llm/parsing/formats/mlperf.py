@@ -101,9 +101,7 @@ def _finish(values: dict[str, Value]) -> None:
 
 
 def _line(key: str, event: str = "") -> str:
-    return (
-        rf':::MLLOG (\{{"namespace[^\n]{{0,200}}"event_type": "{event}[^\n]{{0,60}}"key": "{key}", [^\n]{{0,2000}}\}})$'
-    )
+    return rf':::MLLOG (\{{"namespace[^\n]{{0,200}}"event_type": "{event}[^\n]{{0,60}}"key": "{key}", [^\n]{{0,2000}}\}})[ \t]*$'
 
 
 FORMAT = LineFormat(
