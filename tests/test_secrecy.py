@@ -146,6 +146,25 @@ def test_a_name_of_words_that_begin_as_a_key_does_passes(prefix: str, before: st
         assert not is_secret(text) and redacted(f"see {text} x") == f"see {text} x", text
 
 
+@pytest.mark.parametrize(
+    "name", ["hf_datasets6750", "hf_Llama3Finetune", "hf_trainer2024", "hf_finetune20260506", "hf_accelerate3launch12"]
+)
+def test_a_file_of_words_and_numbers_behind_hf_is_no_key(
+    name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not is_secret(name) and redacted(f"see {name}.log") == f"see {name}.log"
+    Path(f"{name}.log").write_text("{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n")
+    assert run(["parse", f"{name}.log"]) == 0
+    assert f"{name},{name}.log," in capsys.readouterr().out
+
+
+def test_a_key_of_the_hub_is_one_however_its_letters_fall() -> None:
+    drawn = random.Random(1)
+    keys = ["hf_" + "".join(drawn.choices(string.ascii_letters, k=34)) for _ in range(200)]
+    keys += [f"hf_{letters}" for letters in ("Words" * 6 + "more", "a" * 34, "word1" * 6 + "last", "words" * 4)]
+    assert all(is_secret(key) and key not in redacted(f"see {key}.log") for key in keys)
+
+
 def test_a_run_may_have_the_name_of_an_adapter_of_rank_8(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["render", "--cluster", "mi210", "--method", "lora", "--model", "tiny", "--name"]
     assert run([*words, "lora_r8_alpha16_dropout005_lr1e4_bs16_seed42"]) == 0

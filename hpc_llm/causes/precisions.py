@@ -28,9 +28,11 @@ WITHOUT_GPU = (
             "setup doesn't support bf16/gpu.",
             "A GPU is needed for quantization",
             "No supported gpu backend found!",
+            "nsloth c",
         ),
         r"Error: FP16 Mixed precision training with AMP[^\n]{1,160} can only be used on CUDA\b|mixed precision requires a GPU \(not 'cpu'\)"
-        r"|setup doesn't support bf16/gpu\.(?:$| You need to assign use_cpu)|No GPU found\. A GPU is needed for quantization|No supported gpu backend found!",
+        r"|setup doesn't support bf16/gpu\.(?:$| You need to assign use_cpu)|No GPU found\. A GPU is needed for quantization|No supported gpu backend found!"
+        r"|NotImplementedError: (?:Unsloth: No [\w, ]{1,40} GPU found\? )?Unsloth c(?:annot find any torch accelerator\?|urrently only (?:works on|supports) [^\n]{0,60}GPUs)",
         confidence=0.85,
         meaning=_SEES_NONE,
         remedy=_NO_GPU,

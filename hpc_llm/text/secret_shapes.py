@@ -9,9 +9,11 @@ from hpc_llm.text.late_pattern import late_pattern
 
 _MIXED = r"(?=[a-z0-9_-]{0,60}[A-Z])(?=[A-Za-z_-]{0,60}[0-9])"
 """Before what may hold `_` or `-`: without a capital and a digit it is a name of words, as `sk-lora_r8_alpha16`."""
+_WORDS = r"(?![A-Za-z0-9]{30})(?:[A-Z]?[a-z]{2,15}(?![a-z])(?:(?:20[0-9]{6}|[0-9]{1,4})(?![0-9]))?){1,6}(?![A-Za-z0-9])"
+"""Words with numbers or a date, as in `hf_datasets6750`: a name of a file. The hub's keys are longer."""
 SHAPES = late_pattern(
     r"""(?<![A-Za-z0-9])(?:
-      hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,} | hf_(?:oauth_)?[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
+      hf_(?!WORDS)(?:(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,}|[A-Za-z0-9]{20,}) | hf_oauth_[A-Za-z0-9]{20,} | api_org_[A-Za-z0-9]{16,}
     | sk-(?:ant|proj|svcacct|admin)-(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_-]{16,}
     | sk-(?:[a-z]{2,8}-(?:[a-z0-9]{2,8}-)?)?(?:[A-Za-z0-9]{16,}|MIXED [A-Za-z0-9_]{16,}) | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
     | sk-(?:[a-z]{2,8}-){0,2}[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} | SK[0-9a-f]{32}(?![0-9a-f]) | vercel_blob_rw_MIXED [A-Za-z0-9_]{20,}
@@ -40,7 +42,7 @@ SHAPES = late_pattern(
     | (?<=X-Amz-Signature=)[0-9a-f]{64} | (?<=X-Goog-Signature=)[0-9a-f]{32,}
     | (?<=AccountKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=AccessKey=)[A-Za-z0-9+/]{20,}={0,2} | (?<=[?&]sig=)[A-Za-z0-9%+/_=-]{20,}""".replace(
         "MIXED", _MIXED
-    ),
+    ).replace("WORDS", _WORDS),
     re.VERBOSE,
 )
 _SERVICES = """jina lsv2 sbp vcp vci vca vcr vck tvly fw csk cpk pat pa ctx7sk sntrys sntryu glc rnd re phc phx phs pul PMAK NRAK NRII NRAA tskey
