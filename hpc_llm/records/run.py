@@ -397,5 +397,4 @@ def file_name_part(text: str, limit: int = 40) -> str:
     >>> file_name_part("z3+o+r")
     'z3-o-r'
     """
-    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
-    return cleaned[:limit].rstrip("-.") or "x"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:limit].rstrip("-.") or "x"
