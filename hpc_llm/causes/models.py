@@ -119,20 +119,12 @@ MODEL_MISSING = Cause(
         ),
         # Ours say by the name of their class whose fault it is.
         sign(
-            "`hpc-llm clean` removed it on ",
-            r"\bModel(?:File|Request)Error: [^\n]{1,600}`hpc-llm clean` removed it on [^\n]{1,300}",
-            confidence=0.98,
-            remedy=(
-                "the message in the evidence says what was removed, when, and how it is made again; where nothing of it is left, train it again, "
-                "or give another folder as --model DIR"
-            ),
-        ),
-        sign(
             ("ModelFileError: ", "ModelRequestError: "),
             r"\bModel(?:File|Request)Error: [^\n]{1,200}",
             confidence=0.97,
             remedy=(
-                "the message in the evidence names the folder, and what is wrong in it: a model or tokenizer is brought again by "
+                "the message in the evidence names the folder, and what is wrong in it, or when `hpc-llm clean` removed it and how it is made again; "
+                "a model or tokenizer of the Hub is brought again by "
                 "hpc-llm fetch NAME --to DIR, and given with --model DIR\n"
                 "where it is a checkpoint that a run kept, go on from an earlier one"
             ),
