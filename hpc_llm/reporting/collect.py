@@ -25,7 +25,7 @@ from hpc_llm.records.possible import bounded
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.reporting.profiles import Profile, read_profile
 from hpc_llm.reporting.repeats import flat, is_a_repeats, settings_of
-from hpc_llm.reporting.same_logs import SameLogs
+from hpc_llm.reporting.same_logs import SameLogs, measured_by
 from hpc_llm.reporting.sharing import Pool
 from hpc_llm.reporting.telemetry import Curve, utilization
 from hpc_llm.runs.looks import Look, look
@@ -84,8 +84,10 @@ class ReportedRun:
     """What its steps were made of, where that was looked into."""
     submission: Hashable | None = None
     """What it and all copies of its folder have in common; None where nothing tells."""
+    measured: Sequence[Hashable] = ()
+    """What it and all copies of its figures have in common."""
     doubt: int = 0
-    """Of several with one submission the one with the least counts."""
+    """Of several copies the one with the least counts."""
     owner: str | None = None
     """`user NAME` where somebody else can have written what it says."""
     is_ours: bool = False
@@ -110,6 +112,14 @@ class ReportedRun:
     failure: dict[str, Any] = field(default_factory=dict)
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
     """Why it did not complete, in the keys of `hpc-llm diagnose --json`; empty where nobody asked."""
+
+    @property
+    def marks(self) -> list[Hashable]:
+        """What tells it and its copies from all other runs; empty where nothing does."""
+        return [
+            *([] if self.submission is None else [self.submission]),
+            *((self.row.try_, one) for one in self.measured),
+        ]
 
     @property
     def is_known(self) -> bool:
@@ -186,7 +196,7 @@ def collect(
     if any(str(path) == "-" for path in paths):
         raise RequestError("report reads files and folders, not stdin: write the log to a file, and give its name.")
     found: dict[tuple[str, str | None], ReportedRun] = {}
-    jobs: dict[Hashable, ReportedRun] = {}
+    seen: dict[Hashable, ReportedRun] = {}
     logs = SameLogs()
     for run in _read(paths):
         key = _identity(run.row.source, run.row.run_id)
@@ -195,15 +205,14 @@ def collect(
         if not run.is_ours and (copied := logs.first_of(run.row)) is not None:
             pass_over(run.row.source, f"a copy of {copied}: one measurement counts once")
             continue
-        first = jobs.setdefault(run.submission, run) if run.submission is not None else run
+        first = next((seen[one] for one in run.marks if one in seen), run)
+        counts, copy = (run, first) if run.doubt < first.doubt else (first, run)
+        seen |= dict.fromkeys((*copy.marks, *counts.marks), counts)
         if first is not run:
-            counts, copy = (run, first) if run.doubt < first.doubt else (first, run)
             pass_over(copy.source, f"a copy of {counts.source}: one measurement counts once")
-            if copy is run:
-                continue
-            jobs[run.submission] = run
             found = {name: one for name, one in found.items() if one is not copy}
-        found[key] = run
+        if counts is run:
+            found[key] = run
     for run in found.values():
         _clean(run)
         _fill(run, assumed or {})
@@ -256,7 +265,8 @@ def own_runs(folders: Sequence[Path]) -> Iterator[ReportedRun]:
 def _reported(seen: Look, row: Row, pool: Pool) -> ReportedRun:
     run = ReportedRun(row=row, folder=row.source or "", is_ours=True)
     run.submission, run.owner = job_of(seen.records), other_owner(seen.run)
-    run.doubt = doubt(seen.run, seen.records.identity) if run.submission is not None else 0
+    run.measured = measured_by(seen.records)
+    run.doubt = 2 * doubt(seen.run, seen.records.identity) + (run.submission is None)
     _read_folder(run, seen.records, pool)
     if seen.judgement.outcome is not Outcome.COMPLETED:
         run.diagnosis = pool.record(explain_look(seen).to_dict())

@@ -1,6 +1,7 @@
-"""Logs of other programs that hold the same bytes: a backup, a download made twice, a log beside its compressed copy.
+"""Logs and figures of runs that hold the same text: a backup, a download made twice, a log beside its compressed copy, an archive.
 
-They are one measurement. A row alone does not prove it, as runs that a program measured coarsely may agree in all it prints; the text does.
+They are one measurement. A row alone does not prove it, as runs that a program measured coarsely may agree in all it prints; the text does,
+whatever ends its lines, and however many empty ones end it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from collections.abc import Hashable
 from dataclasses import astuple, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import IO
 
 from hpc_llm.errors import RequestError
 from hpc_llm.parsing import Row
+from hpc_llm.records.files import read_regular
+from hpc_llm.runs.records import Records
 from hpc_llm.text import sources
 
 _BLOCK = 1 << 20
@@ -47,12 +51,43 @@ class SameLogs:
         return self._digests[source]
 
 
+def measured_by(records: Records) -> list[Hashable]:
+    """What tells the copies of a run's figures, whatever else of its folder was copied: its first name, and the text of each file of them.
+
+    Names alone may be given twice, in two folders of runs.
+    """
+    name = str(records.experiment.get("run_id") or records.run.run_id)
+    found = []
+    for path in (records.run.result, records.run.steps):
+        try:
+            text = read_regular(path).replace(b"\r\n", b"\n").rstrip(b"\n")
+        except (OSError, ValueError):
+            continue
+        if text:
+            found.append((name, path.name, sha256(text).digest()))
+    return found
+
+
 def _digest_of(path: Path) -> bytes | None:
-    found = sha256()
     try:
         with sources.open_log(path, quietly=True) as file:
-            while block := file.read(_BLOCK):
-                found.update(block)
+            return text_digest(file)
     except (OSError, EOFError, ValueError, RequestError):
         return None
+
+
+def text_digest(file: IO[bytes]) -> bytes:
+    """SHA-256 of a text in which every line ends with a newline alone, without those at its end."""
+    found, ends, held = sha256(), 0, b""
+    while block := file.read(_BLOCK):
+        block = held + block
+        held = b"\r" if block.endswith(b"\r") else b""
+        text = block.removesuffix(held).replace(b"\r\n", b"\n")
+        if told := text.rstrip(b"\n"):
+            for begin in range(0, ends, _BLOCK):
+                found.update(b"\n" * min(_BLOCK, ends - begin))
+            found.update(told)
+            ends = 0
+        ends += len(text) - len(told)
+    found.update(held)
     return found.digest()
