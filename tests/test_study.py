@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,31 @@ def test_a_list_at_the_top_and_in_the_matrix_is_refused(write: Write, capsys: py
     assert (
         said == "study.yaml: method is a list at the top and in matrix, whose values count alone. Keep one of them.\n"
     )
-    assert names(hpc_llm.plan(write(method="z2", matrix={"method": ["z3", "ddp"]}))) == ["z3", "ddp"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"method": "z2", "matrix": {"method": ["z3", "ddp"]}}, "method z2 at the top is that of no run, for matrix says method"),
+        ({"method": ["z2"], "matrix": {"method": ["z3"]}}, "method z2 at"),
+        ({"method": "z2", "matrix": {"steps": [30, 40]}}, "steps 20 at"),
+        ({"method": "z2", "set": {"optimizer.lr": 1e-3}, "matrix": {"set.optimizer.lr": [2e-3]}}, "set.optimizer.lr 0.001 at"),
+        ({"method": "z2", "set": {"lr_schedule": "cosine"}, "matrix": {"set.lr_ramp_steps": [4, 5]}}, None),
+        ({"method": "z2", "matrix": {"method": ["z3"]}, "runs": [{"method": "q", "name": "x"}]}, "method z2 at"),
+        ({"method": "z2", "matrix": {"method": ["z3"]}, "runs": [{"steps": 30, "name": "x"}]}, None),
+        ({"method": "z2", "matrix": {"method": ["z3"]}, "include": [{"steps": 30}]}, None),
+        ({"method": "z2", "matrix": {"method": ["z2", "z3"]}}, None),
+        ({"method": ["z2"], "matrix": {"method": ["z2", "z3"]}}, None),
+    ],
+)  # fmt: skip
+def test_an_option_at_the_top_that_is_of_no_run_is_told(
+    write: Write, content: dict[str, Any], said: str | None
+) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        hpc_llm.plan(write(**content))
+    found = [text for one in told if "at the top" in (text := str(one.message))]
+    assert len(found) == (said is not None) and all(f"study.yaml: {said}" in text for text in found)
 
 
 def test_lists_at_the_top_are_axes_of_a_matrix_and_sweep_the_other_runs(write: Write) -> None:

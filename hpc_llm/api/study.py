@@ -12,7 +12,7 @@ from typing import Any
 from hpc_llm.api.amounts import is_one_of, rivals_of
 from hpc_llm.api.layers import SWEPT, Layer, axis_values, laid
 from hpc_llm.api.values import LISTS, NAMES, answered, names_in, typed
-from hpc_llm.errors import RequestError, did_you_mean, unknown_name
+from hpc_llm.errors import RequestError, did_you_mean, notice, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.reference import Reference, read_references
 from hpc_llm.planning.study import EXPECTABLE, LONGEST_NAME, Combination
@@ -96,6 +96,7 @@ def read_study(content: Mapping[str, Any], base: Layer, where: str, check: Check
     included = [reader.included(item, axes, place) for item, place in reader.items(content, "include")]
     runs = [reader.entry(item, place) for item, place in reader.items(content, "runs")]
     about = reader.about({key: content[key] for key in _OF_A_RUN if key in content}, where)
+    _say_unheeded(base, axes, [*included, *runs], where)
     return Study(where=where, about=about, axes=axes, excluded=excluded, included=included, runs=runs)
 
 
@@ -103,6 +104,20 @@ def _lists(base: Layer) -> dict[str, list[Any]]:
     """Lists of clusters or methods at the top, which are axes too."""
     named = {name: names_in(base[name]) for name in SWEPT if name in base}
     return {name: names for name, names in named.items() if len(names) > 1}
+
+
+def _say_unheeded(base: Layer, axes: Mapping[str, Sequence[Any]], entries: Sequence[Entry], where: str) -> None:
+    """Tell of options at the top that no run has: the matrix says them, or the same in other words, and so does each entry."""
+    asked = axis_values({name: value for name, value in base.items() if name == "set" or name not in LISTS})
+    asked |= {name: names_in(base[name])[0] for name in SWEPT if name in base and len(names_in(base[name])) == 1}
+    own = [axis_values(entry.layer) for entry in entries]
+    for name, value in asked.items():
+        ways = {name} | {
+            axis for axis in axes if is_one_of(axis.removeprefix("set."), rivals_of([name.removeprefix("set.")]))
+        }
+        said = next((axis for axis in axes if axis in ways and value not in (axes[axis] if axis == name else ())), None)
+        if said is not None and all(ways & set(one) for one in own):
+            notice(f"{where}: {name} {shown(value)} at the top is that of no run, for matrix says {said}")
 
 
 def of_file(layer: Layer, where: str) -> Layer:
