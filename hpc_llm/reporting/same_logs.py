@@ -57,7 +57,7 @@ def measured_by(records: Records) -> list[Hashable]:
     Names alone may be given twice, in two folders of runs.
     """
     name = str(records.experiment.get("run_id") or records.run.run_id)
-    found = []
+    found: list[Hashable] = []
     for path in (records.run.result, records.run.steps):
         try:
             text = read_regular(path).replace(b"\r\n", b"\n").rstrip(b"\n")
