@@ -62,13 +62,19 @@ RANDOM = late_pattern(
     r"(?:(?<![A-Za-z0-9+/=_.-])|(?<=[A-Za-z0-9_]=))(?:[A-Za-z0-9+/]{40}|[A-Za-z0-9+/]{86}==)(?![A-Za-z0-9+/=_.-])"
 )
 """Keys of AWS and of Azure's storage have no other mark than their length."""
+_OF_A_PATH = 4
+"""So many slashes have paths, and of drawn keys of that length one in 250."""
 
 
 def is_random(text: str) -> bool:
-    """Whether letters and digits change too often for words, and it is no hexadecimal sum. Between the slashes of a path stand words."""
+    """Whether letters and digits change too often for words, and it is no hexadecimal sum. Of a path only what stands between slashes tells."""
     kinds = ["A" if c.isupper() else "a" if c.islower() else "0" if c.isdigit() else c for c in text]
-    changes = sum(one != other and "/" not in (one, other) for one, other in itertools.pairwise(kinds))
-    return {"A", "a", "0"} <= set(kinds) and changes * 5 >= (len(text) - kinds.count("/")) * 2
+    between = "/" if text.startswith("/") or text.count("/") >= _OF_A_PATH else ""
+    changes = sum(
+        one != other and not (between and between in (one, other)) for one, other in itertools.pairwise(kinds)
+    )
+    length = len(text) - (text.count(between) if between else 0)
+    return {"A", "a", "0"} <= set(kinds) and changes * 5 >= length * 2
 
 
 def is_drawn(text: str) -> bool:
