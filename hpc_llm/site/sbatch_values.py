@@ -58,7 +58,7 @@ _FORMS = {
         "closest, none, per_task:N, single:N, map_gpu:LIST, mask_gpu:LIST, and verbose, before them",
     ),
     "gpu-freq": (
-        late_pattern(rf",*(?:(?:memory=)?{_SPEED}|verbose)(?:,+(?:(?:memory=)?{_SPEED}|verbose))*,*"),
+        late_pattern(rf"(?:(?:(?:memory=)?{_SPEED}|verbose)?,)*(?:(?:memory=)?{_SPEED}|verbose)?"),
         "low, medium, high, highm1 or a number of MHz, memory= before one of these, and verbose, with commas between them",
     ),
     "dependency": (
