@@ -213,8 +213,10 @@ class Copies:
         """Whether a run goes on from a checkpoint with this step, which the run before has: it prints each step once, as that one did."""
         if self._run is run and self._copied:
             return self.begin_anew(run, number, rule)
-        numbers = [number, *islice(self._coming(rule), _LOOKED_AT)]
-        return len(numbers) > _ENOUGH and all(other > one for one, other in pairwise(numbers))
+        if number == run.first == run.last:
+            return False  # one step is printed by a rank after the other before the next
+        numbers = [number, *islice(self._coming(rule), _ENOUGH)]
+        return all(other > one for one, other in pairwise(numbers))
 
     def says_again(self, run: LogRun, found: Hit, values: Mapping[str, Value]) -> bool:
         """Whether a line that tells of a place in an epoch is another rank's copy: it says what one of the last lines said."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpc_llm.parsing import Row, fast, parallel, parse_paths, scan
@@ -64,6 +64,7 @@ def part(template: str, first: int, count: int, seed: int) -> str:
     )
 
 
+FAR = "x" * 3000 + "\n"
 logs = st.lists(st.tuples(st.integers(1, 200), st.integers(0, 400), st.sampled_from(NOISE)), min_size=1, max_size=4)
 
 
@@ -109,6 +110,12 @@ def same(one: list[Row], other: list[Row]) -> None:
 @pytest.mark.parametrize("template", LINES)
 @settings(max_examples=40, deadline=None)
 @given(log=logs, seed=st.integers(1, 50))
+@example(
+    log=[(1, 55, ""), (1, 2, "")], seed=49
+)  # the first line of the next run stands behind the last step in one chunk
+@example(
+    log=[(1, 60, ""), (1, 302, FAR), (1, 155, FAR), (155, 133, "")], seed=1
+)  # the last step comes again, at the end of one
 def test_fast_lane_gives_the_rows_of_the_careful_lane(template, log, seed):
     text = "".join(part(template, first, count, seed) + noise for first, count, noise in log).encode()
     fast_read, careful_read = reading(text), reading(text, careful=True)
