@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.records.checkpoints import Kept
     from hpc_llm.records.run import RunPaths
-    from hpc_llm.runs.progress import Pace
 
 LEFT = "steps left behind step"
 """What is told begins so."""
@@ -22,6 +21,8 @@ def cut_off_again(planned: PlanWithOrigins, start: Kept, run: RunPaths, before: 
     """That the steps left take longer than the time limit, at the pace of `run`, whose flat plan is `before`; None where they do not,
     or nobody knows it."""
     from hpc_llm.estimating.walltime import proposal
+    from hpc_llm.records.files import read_json
+    from hpc_llm.runs.fields import Fields
     from hpc_llm.runs.progress import read_pace
     from hpc_llm.site.slurm_time import format_time
 
@@ -29,7 +30,8 @@ def cut_off_again(planned: PlanWithOrigins, start: Kept, run: RunPaths, before: 
     pace = read_pace(run.steps, before) if all(before.get(name) == own[name] for name in _ONE_STEP) else None
     if pace is None or pace.step_time_s is None or plan.job.time_s is None:
         return None
-    left, first_s = plan.training.steps - start.step, _until_first_step(run, pace)
+    began = Fields(read_json(run.exit) or {}).moment("started_at")
+    left, first_s = plan.training.steps - start.step, pace.start_up_s(began) or 0.0
     whole_s, limit_s = first_s + left * pace.step_time_s, plan.job.time_s
     if whole_s <= limit_s:
         return None
@@ -44,12 +46,3 @@ def cut_off_again(planned: PlanWithOrigins, start: Kept, run: RunPaths, before: 
         f"{pace.step_time_s:.3g} s a step of {run.run_id}, and the time limit is {format_time(limit_s)}: it ends the job after about {fit} "
         f"of them, and {goes_on}. --time {format_time(proposal(whole_s))} leaves room for all"
     )
-
-
-def _until_first_step(run: RunPaths, pace: Pace) -> float:
-    """Seconds from the start of the job of `run` to its first step; 0 where its records do not tell."""
-    from hpc_llm.records.files import read_json
-    from hpc_llm.runs.fields import Fields
-
-    began = Fields(read_json(run.exit) or {}).moment("started_at")
-    return max(0.0, pace.began_at - began) if began is not None and pace.began_at is not None else 0.0

@@ -210,8 +210,8 @@ def _facts(found: Look) -> dict[str, str]:
         began = _began(found)
         if pace.step_time_s and pace.ended_at and began is not None and pace.ended_at >= began:
             facts |= {"step_time_s": f"{pace.step_time_s:.6g}", "steps_ended_s": f"{pace.ended_at - began:.3f}"}
-            if pace.began_at is not None and began <= pace.began_at <= pace.ended_at:
-                facts["steps_began_s"] = f"{pace.began_at - began:.3f}"
+            if (start_up := pace.start_up_s(began)) is not None:
+                facts["steps_began_s"] = f"{start_up:.3f}"
     return facts
 
 

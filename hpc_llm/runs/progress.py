@@ -3,6 +3,7 @@ take it from here."""
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -196,6 +197,12 @@ class Pace:
     """Unix time at which its first step began."""
     before: int = 0
     """Steps of the training that others had made, from whose checkpoint it went on."""
+
+    def start_up_s(self, job_began: float | None) -> float | None:
+        """Seconds from the start of its job, in Unix time, to its first step; None where they are not known to be one job's."""
+        if job_began is None or self.began_at is None or not job_began <= self.began_at <= (self.ended_at or math.inf):
+            return None
+        return self.began_at - job_began
 
 
 def read_pace(steps: Path, plan: Mapping[str, Any] | None = None) -> Pace | None:

@@ -15,6 +15,8 @@ from hpc_llm.site.cluster import Cluster
 _SHOWN = 12
 _FORMAT = "--Format=NodeList: ,StateLong: ,CPUs: ,Gres: "
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)")
+_UNTOLD_MB = 1
+"""What Slurm says of a node whose memory the site did not tell it."""
 _AWAY = re.compile(r"down|drain|fail|maint|reboot|powered_down|unk|future|no_respond")
 """States of nodes that take no job until somebody brings them back."""
 
@@ -43,7 +45,17 @@ def largest_node(partition: str | None) -> int | None:
     """Bytes of memory of the largest node of a partition, or of several, or of all; None where Slurm gives no answer."""
     where = [f"--partition={partition}"] if partition else []
     told, _ = call(["sinfo", "--Node", "--noheader", *where, "--Format=Memory"])
-    return max((int(size) * 2**20 for size in (told or "").split() if size.isdecimal()), default=None)
+    return _largest(told or "")
+
+
+def _largest(told: str) -> int | None:
+    """Bytes of the largest of these sizes in MB.
+
+    >>> _largest("1\\n257000\\n"), _largest("1\\n1\\n")
+    (269484032000, None)
+    """
+    sizes = [int(size) for size in told.split() if size.isdecimal()]
+    return max((size * 2**20 for size in sizes if size > _UNTOLD_MB), default=None)
 
 
 def objections_to_nodes(plan: Plan, cluster: Cluster) -> Iterator[str]:
