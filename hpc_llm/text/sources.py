@@ -357,7 +357,7 @@ def is_plain(path: Path) -> bool:
 
 
 def clean(text: bytes) -> bytes:
-    """`text` without NUL bytes and terminal codes, every line ended by a newline, a progress bar's states as lines.
+    """`text` without NUL bytes, terminal codes and blanks before the end of a line; each ends with a newline, a bar's states too.
 
     A hole in a line ends it.
     """
@@ -372,6 +372,8 @@ def clean(text: bytes) -> bytes:
         text = _BARE_COLOUR.sub(b"", text)
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b" \n" in text or b"\t\n" in text or text.endswith((b" ", b"\t")):
+        text = b"\n".join([line.rstrip(b" \t") for line in text.split(b"\n")])
     return text
 
 
