@@ -48,6 +48,11 @@ _OF_PROGRAMS = frozenset(
     DECODE ENCODE CLEANUP REDUCE IS HAS DID CAN MUST WILL SHOULD DOES COMPILER OPTIMIZER""".split()
 )
 """What stands before PASS where a program, a compiler or a test makes one."""
+_OF_DATA = frozenset(
+    """SORT DATASET INPUT OUTPUT LABEL LABELS REWARD FN JSON TEXT IMAGE IMAGES AUDIO VIDEO PRIMARY FOREIGN GROUP CACHE DICT INDEX ROW COL COLUMN
+    METRIC LOSS CHOSEN REJECTED RESPONSE QUESTION ANSWER MESSAGES TARGET FIELD""".split()
+)
+"""Words before KEY where it is the name of a column or a field: a secret there has to look drawn."""
 _OF_DEEDS = ("ING", "ION", "IZE", "ED")
 _PASSES = frozenset("PASS PWD PW".split())
 _ABOUT = frozenset(
@@ -113,6 +118,11 @@ def says_of_secrets(word: str) -> bool:
 def is_of_models(word: str) -> bool:
     """Whether a token behind that word is one of a language."""
     return word in _OF_MODELS
+
+
+def is_key_of_data(name: str) -> bool:
+    """Whether the value of that name is a column's or a field's name, as of `label_key`."""
+    return words_of(name)[-1:] in (["KEY"], ["KEYS"]) and words_of(name)[-2:-1] != [] and words_of(name)[-2] in _OF_DATA
 
 
 def is_collective(name: str) -> bool:

@@ -8,14 +8,21 @@ from __future__ import annotations
 import re
 
 from hpc_llm.text.late_pattern import late_pattern
-from hpc_llm.text.secret_names import is_collective, is_of_a_service, is_secret_name, is_trackers, kind_of
+from hpc_llm.text.secret_names import (
+    is_collective,
+    is_key_of_data,
+    is_of_a_service,
+    is_secret_name,
+    is_trackers,
+    kind_of,
+)
 from hpc_llm.text.secret_shapes import RANDOM, is_random
 
 HIDDEN = "(hidden)"
 _PLACEHOLDER = "VALUE"
 """Stands for a value where a message says how something is written, as in KEY=VALUE."""
-_HARMLESS = late_pattern(r"(?:true|false|yes|no|on|off|none|null|nan|inf|[+-]?\d{0,3}(?:\.\d*)?)", re.IGNORECASE)
-"""Switches and small numbers."""
+_HARMLESS = late_pattern(r"(?:true|false|yes|no|on|off|none|null|empty|nan|inf|[+-]?\d{0,3}(?:\.\d*)?)", re.IGNORECASE)
+"""Switches, small numbers, and what stands for no key, as OPENAI_API_KEY=EMPTY of servers that want none."""
 _NUMBER = late_pattern(r"[+-]?\d{1,9}(?:\.\d*)?(?:[eE][+-]?\d{1,3}|(?:\*{1,2}\d{1,9}){1,3})?")
 _LONG_NUMBER = late_pattern(r"\d{7,100}")
 _REFERENCE = late_pattern(
@@ -33,7 +40,7 @@ _NO_PASSWORDS = frozenset(
     """too long short weak strong good safe not only also never always still already same what which kept read taken sent shown used
     known here there then when where password passwd passphrase none null true false string text bytes optional required missing invalid wrong incorrect empty unset str secretstr value yes no see set
     hidden your this that from with prompt authentication failed unbound undefined command cannot must is was has are found permission
-    denied needs should will expired for the and""".split()
+    denied holds says names comes takes stands needs should will expired for the and""".split()
 )
 """What stands behind these words in source and messages."""
 _CALL = late_pattern(r"\A(?:[A-Za-z_][\w.]*[(\[])")
@@ -62,6 +69,8 @@ def is_kept(name: str, value: str) -> bool:
         return is_collective(name) and is_mixed(value)
     if is_harmless(value) or (kind == "key" and is_number(value) and not is_long_number(name, value)):
         return False
+    if is_key_of_data(name):
+        return is_generated(value)
     return not (value.startswith(("/", "~/", "${", "./")) and "CRED" in name.upper())
 
 
