@@ -8,16 +8,16 @@ from hpc_llm.causes.cause import Cause, sign
 from hpc_llm.causes.frames import is_of_a_request, may_train
 from hpc_llm.records.run import Outcome
 
-_OF_EVALUATION = re.compile(
-    rb"(?i)(?<![a-z])(?:eval(?:uation)?|val(?:id(?:ation)?)?|test|dev)(?:[_/ .-]\w{1,12})?[_/ .-]l$"
+_OF_NO_STEP = re.compile(
+    rb"(?i)(?<![a-z])(?:eval(?:uation)?|val(?:id(?:ation)?)?|test|dev|best|lowest|min(?:imum)?)(?:[_/ .-]\w{1,12})?[_/ .-]l$"
 )
 _LOOKED_BACK = 40
 
 
 def _is_of_training(text: bytes, position: int) -> bool:
-    """Whether the loss whose name has its second letter at `position` is none of an evaluation: that changes no weights, and where
-    training went wrong its own losses say so."""
-    return _OF_EVALUATION.search(text, max(0, position - _LOOKED_BACK), position) is None
+    """Whether the loss whose name has its second letter at `position` is a step's, and none of an evaluation or of a table that tells the
+    best of several trainings: these change no weights, and where a training went wrong its own losses say so."""
+    return _OF_NO_STEP.search(text, max(0, position - _LOOKED_BACK), position) is None
 
 
 def _comes_of_training(text: bytes, position: int) -> bool:

@@ -11,7 +11,7 @@ from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.outlived import TAKEN_DOWN
 from hpc_llm.parsing.streams import pairs
 
-_LOOK = "see first whether what it saved is there whole: training need not be run again for it"
+_LOOK = "see first whether what it saved last is there whole: if so training need not be run again, else it goes on from the last checkpoint that is"
 _NOTHING_SAVED = "the output does not say that it saved its model"
 _OF_A_BENCHMARK = re.compile(r"Successful requests|Throughput: |(?:percentile|Avg) latency: ")
 """In the line with which something ended that measures how fast answers come: nothing is trained there, and nothing saved."""

@@ -247,6 +247,8 @@ END = "{'train_runtime': 50.0, 'train_samples_per_second': 2.0, 'train_steps_per
         "val_loss: nan\n",
         "validation loss = nan\n",
         "test/loss: nan\n",
+        "best_train_loss: nan\n",
+        "  lowest loss: nan\n",
     ],
 )
 def test_a_loss_of_an_evaluation_that_is_no_number_invalidates_no_training(line: str) -> None:
