@@ -28,6 +28,8 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
         gathered += case.width * (case.sizes.parameters - root - layer)
     elif case.is_quantized and case.plan.engine.keeps_parameters:
         gathered += case.packed_bytes  # packed layers stay as they were gathered
+    if not case.is_quantized:
+        yield from _forward(case, kept, before, keeps=keeps)
     at_loss = gathered + (case.width * layer if keeps else 0)
     yield Moment(
         name="loss",
@@ -64,6 +66,25 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
             },
         )
     yield Moment(name="optimizer step", terms={**states, "gradients": 4 * case.trained // ranks})
+
+
+def _forward(case: Case, kept: Activations, before: dict[str, int], *, keeps: bool) -> Iterator[Moment]:
+    """The beginning of each unit in the forward pass: its parameters lie in what was gathered and where they are used, and the unit
+    before still lies in what was gathered for it. What of units of eight layers is more than anything later, where none of them train."""
+    layers, each = case.sizes.layers, case.width * case.sizes.largest_layer
+    units = min(case.plan.engine.layers_per_unit, layers)
+    for done in range(0, layers, units):
+        unit = min(units, layers - done)
+        whole = case.width * case.sizes.root + each * ((done if keeps else 0) + unit)
+        yield Moment(
+            name="forward",
+            terms={
+                **before,
+                "activations": kept.kept * done // layers,
+                "gathered parameters": whole,
+                "largest temporary": each * (unit + (units if done else 0)),
+            },
+        )
 
 
 def _while_a_unit_is_summed(case: Case, kept: Activations, layers: int) -> int:
