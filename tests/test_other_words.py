@@ -131,7 +131,7 @@ SBATCH_VALUES = {
     "signal": "USR1@60",
     "mem": "100G",
     "begin": "now",
-    "deadline": "tomorrow",
+    "deadline": "now+9days",  # "tomorrow" is a minute away at midnight
     "distribution": "block",
     "gpu-bind": "none",
     "gres-flags": "enforce-binding",
