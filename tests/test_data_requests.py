@@ -134,7 +134,8 @@ def test_epochs_become_steps_and_steps_epochs(rows: Path) -> None:
     prepared(rows)
     asked: dict[str, Any] = {"data": [str(rows)], "micro_batch_size": 4}
     assert workload(**asked, epochs=2).steps == 30  # 60 rows, 4 a step
-    assert workload(**asked, epochs=1.5).steps == 23
+    whole = workload(**asked, epochs=1.5)
+    assert whole.steps == 23 and whole.epochs == pytest.approx(23 * 4 / 60)  # and not 1.5: each step is a whole batch
     assert workload(**asked, steps=20).epochs == pytest.approx(20 * 4 / 60)
     packed = workload(**asked, epochs=8, set={"packing": "documents"})
     assert packed.packing == "documents" and packed.steps < 8 * 15

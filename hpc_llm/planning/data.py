@@ -224,13 +224,15 @@ def asked_for(steps: int, said: Said, rows: int | None, batch: BatchShape, draft
 
 
 def epochs_of(steps: int, rows: int | None, batch: BatchShape, said: Said, draft: Draft) -> float | None:
-    """How often the steps see all data."""
+    """How often the steps see all data: as steps are whole, those of 1.5 epochs can see a little more than asked."""
     asked, source = said("epochs")
+    seen: float | None = None if rows is None else steps * batch.global_batch_size / rows
+    why = "computed: sequences of all steps over those of the data"
     if asked is not None:
-        return float(draft.computed("epochs", float(asked), source))
-    seen = None if rows is None else steps * batch.global_batch_size / rows
-    found: float | None = draft.computed("epochs", seen, "computed: sequences of all steps over those of the data")
-    return found
+        seen = float(asked) if seen is None else seen
+        why = source if math.isclose(seen, asked) else f"{source}: {asked:g}, in whole steps"
+    draft.computed("epochs", seen, why)
+    return seen
 
 
 def check_feed(

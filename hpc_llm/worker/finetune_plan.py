@@ -276,7 +276,7 @@ def _workload(
         corpus=str(facts.folder),
         packing=packing,
         too_long=TRUNCATE,
-        epochs=float(arguments.num_epochs),
+        epochs=steps * batch.global_batch_size / rows,
         train_samples=arguments.num_samples,
         save_every=SAVE_EVERY,
     )
