@@ -113,12 +113,25 @@ def possible_scores(case: Case) -> int:
 
 
 def _scores(case: Case) -> int:
-    """Bytes a token of attention that keeps its scores: the softmax in fp32 and in the precision of the rest, keys and values repeated."""
-    if case.plan.model.attention != "eager":
-        return 0
+    """Bytes a token of attention that keeps its scores: the softmax in fp32, and in the precision of the rest where that is another
+    program's, keys and values repeated."""
     sizes = case.sizes
+    if case.plan.model.attention == "eager":
+        each = 4 + case.width
+    elif _has_no_kernel(case):
+        each = case.width
+    else:
+        return 0
     repeated = 2 * case.width * (sizes.attention - sizes.keys)
-    return sizes.heads * case.plan.batch.sequence_length * (4 + case.width) + repeated
+    return sizes.heads * case.plan.batch.sequence_length * each + repeated
+
+
+def _has_no_kernel(case: Case) -> bool:
+    """Whether torch multiplies attention out: of its kernels on a GPU that keep no scores, the one that takes fp32 shares no keys among
+    heads. With a mask between documents transformers repeats keys itself, which that one takes."""
+    shares_keys = case.sizes.keys < case.sizes.attention
+    is_masked = getattr(case.plan.workload, "packing", None) == "documents"
+    return case.width == 4 and shares_keys and not is_masked and case.plan.parallel.gpus_per_node > 0
 
 
 def _adapters(case: Case, block: Block) -> int:

@@ -33,7 +33,7 @@ def _forward(case: Case) -> int:
 
 def backward_bytes(case: Case) -> int:
     """Gradients are multiplied where they lie, a part of them at a time in fp32; the head's sum of several parts is rounded to another place."""
-    saved = 4 + case.width if has_parts(case) else case.width
+    saved = 4 + case.width if has_parts(case) and case.width < 4 else case.width
     return _weight(case, saved) + case.width * case.tokens * case.sizes.hidden + 4 * NUMBERS
 
 

@@ -74,10 +74,10 @@ def unpacked_in_graph(case: Case, kept: Activations) -> int:
 
 def _of_both_ends(case: Case, has_copies: bool) -> int:
     """Gradients of a matrix that embeds and is the head: those of the head wait for those of the embedding, and where they are the
-    optimizer's own, without copies in fp32, their sum has a place besides."""
+    optimizer's own in low precision, their sum has a place besides."""
     if not case.trains_root or not case.sizes.is_tied:
         return 0
-    return case.width * case.sizes.embedding * (1 if has_copies else 2)
+    return case.width * case.sizes.embedding * (1 if has_copies or case.width == 4 else 2)
 
 
 def _copying(case: Case, has_copies: bool) -> int:

@@ -109,6 +109,22 @@ def test_compiled_parts_keep_what_enters_them() -> None:
     assert found.kept == 350 * (32 * layer + (4 + 2 + 2) * 4096)
 
 
+def test_attention_in_fp32_keeps_its_scores_where_heads_share_keys() -> None:
+    """As torch 2.11 allocated it on an H200: of its kernels for fp32 none takes shared keys, and softmax and repeated keys are kept."""
+    in_fp32 = ("precision=fp32",)
+    shared = {"model": "llama3.2-1b", "micro_batch_size": 2, "sequence_length": 700}
+    allocated = 2_741_043_200 + 1_468_006_400 + 734_003_200 + 378_655_200 + 2 * 183_500_800 + 11_468_800
+    assert activations_of(case_of("ddp", set=in_fp32, **shared)).kept == pytest.approx(allocated, rel=0.001)
+    scores = 16 * 1400 * (32 * 700 * 4 + 2 * 4 * (2048 - 512))
+    counted = activations_of(case_of("ddp", set=(*in_fp32, "attention=eager"), **shared)).kept
+    assert counted - activations_of(case_of("ddp", set=in_fp32, **shared)).kept == 16 * 1400 * 32 * 700 * 4
+    # A model whose heads have keys of their own, and all models in bf16, go by a kernel that keeps none.
+    own = [activations_of(case_of("ddp", set=(*in_fp32, f"attention={one}"))).kept for one in ("sdpa", "eager")]
+    assert own[1] - own[0] == 32 * 350 * 32 * 350 * 8
+    bf16 = activations_of(case_of("ddp", set=("precision=bf16",), **shared)).kept
+    assert bf16 < allocated // 2 - scores // 2 + 2**26
+
+
 def test_the_loss_with_the_head_is_counted_from_its_two_passes() -> None:
     head = 32000 * 4096
     # One part: the head's gradient is multiplied where it lies, a piece at a time in fp32.
