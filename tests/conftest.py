@@ -27,6 +27,7 @@ LONGEST = (
     "slurm/test_requeue.py", "runs/test_one_judge.py", "slurm/test_keeping_on_slurm.py", "worker/test_engines.py",
     "slurm/test_slurm_states.py", "test_study_runs.py", "test_finetune_example.py", "test_shared_folders.py",
     "worker/test_searching.py", "slurm/test_ledger.py", "worker/test_tensor_parallel.py", "worker/test_hybrid_sharding.py",
+    "worker/test_launchers.py", "worker/test_worker_signals.py",
 )  # fmt: skip
 """Files of half a minute and more: begun first, so that no process of several ends long after the others; those that wait
 for Slurm and those that compute by turns, so that they share the cores."""
