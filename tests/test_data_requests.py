@@ -130,6 +130,21 @@ def test_data_that_are_not_prepared_are_refused_with_the_command_that_prepares_t
     assert facts["splits"]["train"]["samples"] == 40 and facts["splits"]["train"]["longest_source"] == len("Q: 39?")
 
 
+def test_an_evaluation_of_nothing_is_refused_before_the_data_are_prepared(rows: Path) -> None:
+    asked = {"data": [str(rows)], "micro_batch_size": 4, "set": {"eval_every": 5}}
+    with pytest.raises(
+        RequestError, match="--set eval_every asks for an evaluation, and nothing of the data is held out"
+    ):
+        workload(**asked)
+    assert not list(Path("caches").glob("*"))
+    for set_of in ({"eval_every": 5, "validation_fraction": 0.1}, {"eval_every": None}, {}):
+        with pytest.raises(RequestError, match="not prepared yet for tiny. This does it"):
+            workload(**asked | {"set": set_of})
+    rows.with_name("text.txt").write_text("held out\n")
+    with pytest.raises(RequestError, match="not prepared yet"):
+        workload(**asked | {"data": [str(rows), f"validation={rows.with_name('text.txt')}"]})
+
+
 def test_epochs_become_steps_and_steps_epochs(rows: Path) -> None:
     prepared(rows)
     asked: dict[str, Any] = {"data": [str(rows)], "micro_batch_size": 4}

@@ -121,7 +121,8 @@ class Corpora:
         files = source_files(wanted.sources)
         if find(experiment.task).trains:
             refuse_without_training(wanted.sources, {file.split for file in files})
-        fraction_of(files, wanted.validation_fraction)
+        if not fraction_of(files, wanted.validation_fraction):
+            _refuse_to_evaluate_nothing(experiment, files)
         _tell_same(files, caches)
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):
@@ -132,6 +133,22 @@ class Corpora:
             command = shlex.join(_command(asked, self._logs))
             raise NotPreparedError(f"the data are not prepared yet for {wanted.model}. This does it: {command}", asked)
         return check_contents(own_facts(folder), caches)
+
+
+def _refuse_to_evaluate_nothing(experiment: Experiment, files: Sequence[SourceFile]) -> None:
+    """Refuse, before they are prepared, data of which nothing will be held out where an evaluation is asked for; of a set that comes from
+    a hub nobody knows yet which splits it has."""
+    from hpc_llm.corpus.sources import HUB
+    from hpc_llm.corpus.words import VALIDATION
+    from hpc_llm.planning.settings import Settings
+
+    settings = Settings(experiment.set)
+    if settings.applied("eval_every", None) is None or any(one.split == VALIDATION or one.kind == HUB for one in files):
+        return
+    raise DataRequestError(
+        f"{settings.said('eval_every')} asks for an evaluation, and nothing of the data is held out: hold a part out with "
+        "--set validation_fraction=0.1, or name other data for it with --data validation=FILE."
+    )
 
 
 def _tell_same(files: Sequence[SourceFile], caches: Path) -> None:

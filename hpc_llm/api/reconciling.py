@@ -21,7 +21,8 @@ def reconcile(
 ) -> list[Reconciled]:
     """Adopt jobs that no run knows, clear runs that never became a job, submit the missing members of a sweep.
 
-    Without `runs` all of `logs` are looked at, and what was cut off there is named too. With `dry_run` nothing is done.
+    Without `runs` all of `logs` are looked at, and what was cut off there is named too; where a scheduler with jobs of it does not
+    answer, so that this cannot be told, the folder itself. With `dry_run` nothing is done.
 
     Raises:
         RequestError: a name that no run has.

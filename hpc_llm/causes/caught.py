@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ _OF_A_PROCESS = re.compile(
 _LIBRARY = re.compile(rb"/(?:site|dist)-packages/")
 _ACTOR = re.compile(rb"\(\w{1,60} pid=\d{1,10}[^()\n]{0,60}\) ?$")
 """What Ray writes before each line of a worker: of what ends a task it writes at who had asked for it, and not there."""
+_PROCESS = re.compile(r"\(\w{1,60} pid=\d{1,10}[^()\n]{0,60}\)")
+"""The same at the beginning of a line: of one process."""
+_OFTEN = 3
 _INDENTED = re.compile(rb"(?:\(\w{1,60} pid=[^()\n]{1,80}\) ?|\[(?:rank)?\d{1,5}\]:? ?|\d{1,5}: )?[ \t]{2}")
 _BESIDE = re.compile(
     rb"/(?:wandb|mlflow|tensorboard|tensorboardX|comet_ml|neptune|aim|clearml|codecarbon|trackio|swanlab|jieba)/|/bitsandbytes/(?:cextension|cuda_setup/)"
@@ -130,6 +134,19 @@ def left_over(found: Iterable[Found], overcome: set[str]) -> list[Found]:
     return left
 
 
-def without_repeated(found: Iterable[Found], overcome: set[str]) -> list[Found]:
-    """Leave out what was caught where the same program had caught such a thing before and gone on."""
-    return [one for one in found if one.caught_at not in overcome or one.cause.id not in _OF_ONE_CALL]
+def without_repeated(found: Sequence[Found], overcome: set[str]) -> list[Found]:
+    """Leave out what was caught where the same program had caught such a thing before and gone on: with a step, or one and the same
+    process as often as no launcher starts it again."""
+    processes = Counter(
+        (one.caught_at, process[0])
+        for one in found
+        if one.caught_at is not None and (process := _PROCESS.match(one.text))
+    )
+    often = {place for (place, _), times in processes.items() if times >= _OFTEN and place is not None}
+    overcome |= often
+    return [
+        one
+        for one in found
+        if one.cause.id not in _OF_ONE_CALL
+        or not (one.caught_at in overcome or (often and not one.ends_process and _PROCESS.match(one.text)))
+    ]

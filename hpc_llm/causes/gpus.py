@@ -157,7 +157,7 @@ DRIVER_MISMATCH = Cause(
         ),
         sign(
             ("invalid device function", "hipErrorNoBinaryForGpu"),
-            r"(?:HIP|CUDA) error: invalid device function|hipErrorNoBinaryForGpu",
+            r"(?:HIP|CUDA) error: invalid device function|hipErrorNoBinaryForGpu|^Error invalid device function at line \d",
             remedy="this build holds no code for this GPU: install one that does (PYTORCH_ROCM_ARCH or TORCH_CUDA_ARCH_LIST when building)",
         ),
         sign(

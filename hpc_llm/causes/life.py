@@ -10,7 +10,7 @@ from itertools import islice
 # Each begins with fixed text, which is found several times as fast as a choice between them.
 _STEPS = (
     re.compile(
-        rb"oss(?<!val_loss)(?<!test_loss)(?:[ _/(]{1,2}(?:train(?:ing)?|avg|mean)\)?)?['\"]?(?:[ \t]*[:=|][ \t]*|[ \t]+)['\"]?[-+]?\d"
+        rb"oss(?<!val[ _][lL]oss)(?<!est[ _][lL]oss)(?<!alid[ _][lL]oss)(?<!ation[ _][lL]oss)(?:[ _/(]{1,2}(?:train(?:ing)?|avg|mean)\)?)?['\"]?(?:[ \t]*[:=|][ \t]*|[ \t]+)['\"]?[-+]?\d"
     ),
     re.compile(rb"it/s[\],]"),
     re.compile(rb"s/it[\],]"),
@@ -20,9 +20,10 @@ _STEPS = (
     re.compile(rb"step:\d{1,9} - (?=[a-z_]{1,40}[/:-])"),
 )
 """The parts of a line by which it shows as a training step."""
+_ASIDE = re.compile(rb"(?i)(?<![a-z])(?:test|e?val|valid|validation|evaluation)[ _]loss['\"]?[ \t:=|]{1,4}[\d.]")
 _PREPARES = re.compile(
     rb"[^\n|%]{0,60}\b(?:[Ll]oading|[Dd]ownload\w*|Fetching|Map|Filter|Generating|[Tt]okeni[sz]\w*|Running tokenizer|Resolving|Saving|Convert\w*"
-    rb"|[Pp]re-?process\w*|Packing|Grouping|Extract\w*|Capturing|Quantiz\w*|Materializ\w*|Creating|Merging|Casting|Flattening|Sharding|Compiling)\b[^\n|%]{0,80}\d{1,3}%\|"
+    rb"|[Pp]re-?process\w*|Packing|Grouping|Extract\w*|Capturing|Quantiz\w*|Materializ\w*|Creating|Merging|Casting|Flattening|Sharding|Compiling)\b[^\n|%]{0,80}\d{1,3}%(?: Completed )?\|"
 )
 """The beginning of a progress bar of something else: shards, files, rows."""
 _LONGEST = 1 << 10
@@ -180,6 +181,16 @@ def planned_stop(text: bytes, position: int) -> str | None:
 def begins_anew(text: bytes, position: int = 0) -> bool:
     """Whether there are steps in `text` from `position` on, other than the full progress bar that is drawn last."""
     return any(not _FULL.search(text, text.rfind(b"\n", 0, start) + 1, start) for start in steps(text, position))
+
+
+def is_aside(line: bytes) -> bool:
+    """Whether a line gives the loss of an evaluation and of no step."""
+    return _ASIDE.search(line) is not None and not any(steps(line))
+
+
+def is_over(line: bytes) -> bool:
+    """Whether a line is a progress bar that has come to its end."""
+    return _FULL.search(line) is not None
 
 
 def reached_last_step(text: bytes) -> int | None:

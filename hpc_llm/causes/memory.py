@@ -198,7 +198,8 @@ _KILLED = re.compile(
 
 def _was_killed(text: bytes, position: int) -> bool:
     """Whether something near `position` says that a process was killed."""
-    return _KILLED.search(text, max(0, position - _BEHIND), position + _BEHIND) is not None
+    near = text[max(0, position - _BEHIND) : position + _BEHIND]
+    return any(word in near for word in (b"ill", b"ILL", b"9", b"137")) and _KILLED.search(near) is not None
 
 
 HOST_OOM = Cause(

@@ -37,6 +37,8 @@ _FAILS_FIRST = _RAISED | {"segfault"}
 """A rank that ends so leaves the others waiting."""
 SURE = 0.65
 """A sign that is less sure of its cause says that the run failed, and no more."""
+_USAGE = re.compile(r"\.py: error: (?:the following arguments|unrecognized arguments|ambiguous option|argument [-\w])")
+"""How a program refuses its arguments."""
 _TASK_FAILED = re.compile(r"srun: error: \S+: tasks? [\d,-]+: (?!Terminated|Exited with exit code 143$)")
 _TOLD_TO_END = re.compile(r"\b[Ee]xit(?:ed with exit)? code (?:129|130|143)\b|return code = -(?:1|2|15)\b")
 """What ended of a signal by which others end it."""
@@ -251,7 +253,7 @@ def _is_later(one: Found, complaint: Found) -> bool:
 
 def _without_explained(roots: list[Found]) -> list[Found]:
     """Leave out what another cause that was found explains."""
-    roots = _without_late_signal(_without_waiting(_without_overcome(roots)))
+    roots = _without_later_programs(_without_late_signal(_without_waiting(_without_overcome(roots))))
     explained: dict[str, int] = {}
     for cause in {f.cause.id: f for f in roots if f.precedence >= _firm(f.cause)}.values():
         explained |= {one: max(cause.precedence, explained.get(one, 0)) for one in cause.cause.explains}
@@ -290,6 +292,15 @@ def _without_overcome(roots: list[Found]) -> list[Found]:
         and not PASSED_ON.search(f.text)
     }
     return [f for f in roots if f.cause.id != "unreachable" or f.file not in overcome]
+
+
+def _without_later_programs(roots: list[Found]) -> list[Found]:
+    """Leave out that a program refused its arguments, as it does before all else, behind an exception that ended another: the script
+    went on with it, and mostly with what the one before should have made."""
+    first: dict[str, int] = {}
+    for one in (f for f in roots if f.ends_process and f.position >= 0):
+        first[one.file] = min(first.get(one.file, one.position), one.position)
+    return [f for f in roots if not (_USAGE.search(f.text) and f.position > first.get(f.file, f.position))]
 
 
 def _without_waiting(roots: list[Found]) -> list[Found]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -9,6 +10,9 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import note, print_json, with_logs
+
+_UNKNOWN = "cannot be told"
+_NOT_DONE = ("left as it is", _UNKNOWN)
 
 
 def register(app: typer.Typer) -> None:
@@ -35,11 +39,17 @@ def reconcile_command(
                 ]
             }
         )
-        return
+        raise typer.Exit(_code(one.deed.value for one in done))
     would = "would be " if dry_run else ""
     for one in done:
-        deed = one.deed.value if one.deed.value.startswith("left") else would + one.deed.value
+        deed = one.deed.value if one.deed.value in _NOT_DONE else would + one.deed.value
         job = f" as job {one.job_id}" if one.job_id else ""
         typer.echo(f"{one.run_id}  {deed}{job}{f': {with_logs(one.why)}' if one.why else ''}")
     if not done:
         note("the runs and the scheduler agree: there is nothing to put right")
+    raise typer.Exit(_code(one.deed.value for one in done))
+
+
+def _code(deeds: Iterable[str]) -> int:
+    """Of the command: 1 where a scheduler did not answer."""
+    return 1 if _UNKNOWN in deeds else 0

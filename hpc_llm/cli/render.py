@@ -86,6 +86,8 @@ def render(
         text = json_text(documents[0] if len(documents) == 1 else documents)
     elif diff is not None:
         text = "".join(_difference(batch, diff, request, places, _room(output)) for batch in found)
+        if not text:
+            note(f"nothing differs from {diff}: neither the plan nor the script")
     elif explain:
         text = "\n".join(_explained(batch, _width(output)) for batch in found)
     else:

@@ -368,6 +368,10 @@ def _silence(logs: Sequence[LogFindings], found: Sequence[Found], ended: bool) -
     if not any(log.has_steps for log in logs):
         return ""
     lines = [log.last_line[1].encode() for log in logs if log.last_line is not None]
+    if any(map(life.is_aside, lines)):
+        return "The output ends with the loss of an evaluation, without an error."
+    if any(map(life.is_over, lines)):
+        return "The output ends with a progress bar that has come to its end, without an error."
     if all(any(life.steps(line + b"\n")) or not line for line in lines):
         return "The output stops in the middle of training, without an error."
     return "The output stops after training steps, with lines of which no cause is known."

@@ -7,6 +7,7 @@ on from a checkpoint repeats a few steps once each, or stands behind a failure.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -206,8 +207,10 @@ class Copies:
 
     def may_come_again(self, run: LogRun, order: Sequence[float], losses: Sequence[Value | None]) -> bool:
         """Whether one of the first lines of a chunk tells the place and the loss of one of the last before it."""
-        said = [(told.get("order"), told.get("loss")) for told, _ in self._said] if self._said_in is run else []
-        return any(pair in said for pair in zip(order[:FEW_LINES], losses, strict=False))
+        said = (
+            [(rounded(told.get("order")), told.get("loss")) for told, _ in self._said] if self._said_in is run else []
+        )
+        return any((rounded(place), loss) in said for place, loss in zip(order[:FEW_LINES], losses, strict=False))
 
     def _goes_on_from(self, run: LogRun, number: float, rule: Rule | None) -> bool:
         """Whether a run goes on from a checkpoint with this step, which the run before has: it prints each step once, as that one did."""
@@ -229,6 +232,8 @@ class Copies:
         step = values.get("clock_step", values.get("step"))
         number = float(step) if isinstance(step, (int, float)) else None
         if tells and any(told == other and (None in (number, at) or number == at) for other, at in self._said):
+            return True
+        if self._said and _is_rounded(told, self._said[-1][0]):
             return True
         self._said.append((told, number))
         return False
@@ -264,6 +269,21 @@ class Copies:
     def _coming(self, rule: Rule | None) -> Iterator[float]:
         """The numbers of the step lines behind it, up to where a program begins."""
         yield from _numbers(self.hits[self.place + 1 :], rule)
+
+
+def rounded(order: object) -> float | None:
+    """An epoch with the two digits to which the Trainer rounds what it prints; programs that print its lines themselves round less."""
+    return round(float(order), 2) if isinstance(order, (int, float)) and math.isfinite(order) else None
+
+
+def _is_rounded(told: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
+    """Whether two lines say the same, with one epoch as it is and the same one rounded."""
+    order, before = told.get("order"), other.get("order")
+    return (
+        order != before
+        and {**told, "order": None} == {**other, "order": None}
+        and rounded(order) == rounded(before) in (order, before)
+    )
 
 
 def _without_label(line: bytes, chunk: bytes, position: int) -> bytes:

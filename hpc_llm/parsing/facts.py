@@ -66,14 +66,14 @@ _TIME = re.compile(
 
 
 _OF_AN_END = re.compile(
-    rb"(?i)cancelled at|\b(?:end(?:ed|s|ing)?|finish(?:ed|es)?|complet(?:ed?|ion)|done|exit(?:ed|ing)?|stopp?(?:ed|ing)?|"
+    rb"(?im)cancelled at|\bdue to (?:time limit|preemption|node fail)|\*\*\* (?:JOB|STEP) \d|\b(?:end(?:ed|s|ing)?|finish(?:ed|es)?|complet(?:ed?|ion)|done|exit(?:ed|ing)?|stopp?(?:ed|ing)?|"
     rb"terminat(?:ed|ing)|fail(?:ed|ure)?|killed|saved|elapsed|total)\b|^ +time +: "
 )
 """What a line says that has the time of an end, or of a failure, in it."""
 
-# Not by a progress bar: loading weights draws one, too.
+# Not by a progress bar, unless it has gone on for an hour: loading weights draws one, too.
 _OF_A_STEP = re.compile(
-    rb"(?i)\b(?:step|global_step|iter(?:ation)?)\b[ =:]{1,12}[1-9]|SamplesPerSec=|\bloss['\"]?[ \t]{0,8}[:=|]?[ \t]{0,8}['\"]?[-+]?\d"
+    rb"(?i)\[\d{1,3}:\d\d:\d\d<|\btrain_runtime['\"]?[ \t]{0,24}[:=]|\b(?:step|global_step|iter(?:ation)?)\b[ =:]{1,12}[1-9]|SamplesPerSec=|\bloss['\"]?[ \t]{0,8}[:=|]?[ \t]{0,8}['\"]?[-+]?\d"
 )
 
 

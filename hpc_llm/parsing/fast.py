@@ -15,7 +15,7 @@ from operator import le, lt
 
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.parsing import facts
-from hpc_llm.parsing.copies import FEW_LINES
+from hpc_llm.parsing.copies import FEW_LINES, rounded
 from hpc_llm.parsing.held import SETTINGS
 from hpc_llm.parsing.matches import BROKEN, Hit
 from hpc_llm.parsing.registry import LineFormat
@@ -210,10 +210,10 @@ class FastLane:
         """Whether two lines tell the same of one place, where lines have no number: only the careful lane knows copies."""
         if self._order == "step":
             return False
-        pairs = list(zip(order, losses, strict=False))
+        pairs = list(zip(map(rounded, order), losses, strict=False))
         if len(set(pairs)) == len(pairs):
             return False
-        before: dict[tuple[float, bytes], int] = {}
+        before: dict[tuple[float | None, bytes], int] = {}
         for place, pair in enumerate(pairs):
             if place - before.get(pair, place - FEW_LINES - 1) <= FEW_LINES:
                 return True

@@ -84,6 +84,8 @@ a progress bar's first state: of another run where the one before is over."""
 
 TRAINS, EVALUATES, PREDICTS = "trains", "evaluates", "predicts"
 """With these the log shows what a program did that can train: it trained, it evaluated, it answered samples."""
+BEFORE_TRAINING = "evaluates_before_training"
+"""What it evaluated may have been all, or the first that its training does."""
 BELOW = "steps_below"
 BELOW_SINCE = "steps_below_since"
 """Under these names a run counts the steps that a library below its program printed before the program's first, and since."""

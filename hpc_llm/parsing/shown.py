@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hpc_llm.parsing.matches import line_at
 from hpc_llm.parsing.rows import EVAL, INFER, TRAIN
-from hpc_llm.parsing.rules import BELOW, EVALUATES, PREDICTS, TRAINS, Value
+from hpc_llm.parsing.rules import BEFORE_TRAINING, BELOW, EVALUATES, PREDICTS, TRAINS, Value
 
 OF_A_TRAINING = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size")
 """Settings of a training, which other work does not follow though they are printed."""
@@ -16,7 +16,9 @@ OF_A_TRAINING = ("micro_batch_size", "gradient_accumulation_steps", "global_batc
 _LOSS = re.compile(
     rb"oss(?:(?<=[Ll]oss)(?<!\w[Ll]oss)|(?<=train_loss))['\"]?[ \t]{0,8}[:=|]?[ \t]{0,8}['\"]?[-+]?\d"
 )  # begins with fixed text, which is found several times as fast
-_STEP = re.compile(rb"(?i)(?<![a-z])(?:step|iter(?:ation)?)s?['\"]?[ \t:=#\[(]{1,12}0*[1-9]|\d/\d{1,9} \[\d")
+_STEP = re.compile(
+    rb"(?i)(?<![a-z])(?:(?:step|iter(?:ation)?)s?['\"]?[ \t:=#\[(]{1,12}0*[1-9]|grad(?:ient)?[_ -]?norm['\"]?[ \t:=]{1,4}[\d.])|\d/\d{1,9} \[\d"
+)
 _TRAIN = re.compile(rb"(?i)(?<![a-z])train")
 _OTHER = re.compile(rb"(?i)(?<![a-z])(?:e?val|test|infer|predict|bench)")
 _LOOKED_AT = 1000
@@ -67,6 +69,6 @@ def kind_of(known: Mapping[str, Value], columns: Mapping[str, object], has_train
         return TRAIN
     evaluated = any(columns.get(name) is not None for name in ("eval_loss", "perplexity"))
     evaluated = evaluated or EVALUATES in known or shown.evaluates
-    if shown.steps:
-        return None if evaluated or PREDICTS in known else TRAIN
+    if shown.steps or (BEFORE_TRAINING in known and EVALUATES not in known):
+        return None if evaluated or PREDICTS in known or not shown.steps else TRAIN
     return EVAL if evaluated else INFER if PREDICTS in known else None

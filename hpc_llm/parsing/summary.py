@@ -326,6 +326,8 @@ def _where_it_stops(run: LogRun, values: Mapping[str, Value]) -> str:
     if run.last is None and values.get("bar_step"):
         total = values.get("total_steps")
         return f"the log stops at step {values['bar_step']} of {total} of its progress bar, without a message of an end"
+    if run.last is None and run.shown.steps:
+        return "the log has training steps in words that are not read, and no message of an end"
     if run.last is None:
         return "the log has no training step and no message of an end"
     if not run.counts_steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpc_llm.runs.reconciliation import homeless
+from hpc_llm.runs.adrift import homeless
 from hpc_llm.schedulers.ledger import notes_of_place
 from hpc_llm.schedulers.scheduler import find
 

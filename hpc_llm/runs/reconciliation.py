@@ -19,12 +19,11 @@ from uuid import uuid4
 
 from hpc_llm.errors import ProfileError, RequestError, SubmissionError
 from hpc_llm.records.files import read_json, read_own, reason_of
-from hpc_llm.records.run import RunPaths, array_folder, is_run, iter_runs
+from hpc_llm.records.run import RunPaths, array_folder, is_run
 from hpc_llm.runs.adoption import PATIENCE_S, Standing, Submitted, adopt, standings, written_by_others
 from hpc_llm.runs.local_orphans import local_orphans
 from hpc_llm.runs.sending import send
 from hpc_llm.runs.wanted import same_place
-from hpc_llm.schedulers.answer import Printing
 from hpc_llm.schedulers.asking import Answers
 from hpc_llm.schedulers.claim import claim_folder, claimed
 from hpc_llm.schedulers.clock import file_age
@@ -55,6 +54,8 @@ class Deed(str, Enum):
     CLEARED = "cleared"
     SUBMITTED = "submitted"
     LEFT = "left as it is"
+    UNKNOWN = "cannot be told"
+    """Of a folder of runs: a scheduler that has jobs of it gives no answer."""
 
 
 @dataclass(frozen=True)
@@ -80,43 +81,6 @@ def reconcile(runs: Sequence[RunPaths], *, dry_run: bool = False) -> list[Reconc
         for logs in {run.root.parent for run in runs}:
             _clear_staging(logs)
     return done
-
-
-def homeless(logs: Path) -> list[Reconciled]:
-    """Jobs of ours that write into `logs` and whose run folder is gone from it: nothing is done about them."""
-    return _cut_off(logs)[0]
-
-
-def cut_off(logs: Path) -> list[Reconciled]:
-    """The same, and the runs whose folders were renamed while their jobs go on: a job prints to the name of old."""
-    gone, renamed = _cut_off(logs)
-    return gone + renamed
-
-
-def _cut_off(logs: Path) -> tuple[list[Reconciled], list[Reconciled]]:
-    printing = (one for each in with_jobs() for one in each.jobs_under(logs.absolute())[0])
-    adrift = [one for one in printing if not is_run_of(one.folder, one.uuid)]
-    adrift += [Printing(one.job_id, one.script.uuid, one.folder) for one in local_orphans(logs)]
-    names = _names_now(logs, {one.uuid for one in adrift})
-    gone = [(one.job_id, one.folder) for one in adrift if one.uuid not in names]
-    why = "its folder is gone, and its job goes on: `hpc-llm cancel {}` ends it"
-    back = "it was made as {}, where its job prints: rename it back, or `hpc-llm cancel {}` ends the job"
-    return [Reconciled(folder.name, Deed.LEFT, job_id, why.format(job_id)) for job_id, folder in gone], [
-        Reconciled(name, Deed.LEFT, one.job_id, for_runs_in(logs, back.format(one.folder.name, name)))
-        for one in adrift
-        for name in names.get(one.uuid, {}).get(one.folder.name, [])
-    ]
-
-
-def _names_now(logs: Path, uuids: set[str]) -> dict[str, dict[str, list[str]]]:
-    """Of the submissions `uuids` the folders in `logs` that do not bear the name of their run: UUID, that name, their own."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for run in iter_runs(logs) if uuids else ():
-        record = read_json(run.job) or {}
-        uuid, name = record.get("uuid"), record.get("run_id")
-        if uuid in uuids and isinstance(name, str) and name != run.run_id:
-            found.setdefault(str(uuid), {}).setdefault(name, []).append(run.run_id)
-    return found
 
 
 def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, schedulers: Collection[str] = ()) -> None:

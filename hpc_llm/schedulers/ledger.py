@@ -118,11 +118,20 @@ def note_of(uuid: str | None) -> Note | None:
 
 def notes_of_place(run_dir: str) -> list[Note]:
     """What was noted of the submissions of which a run was made there."""
+    return [one for one in _notes() if one.is_of_place(run_dir)]
+
+
+def notes_in(logs: Path) -> list[Note]:
+    """What was noted of the submissions whose runs were made in that folder."""
+    return [one for one in _notes() if one.logs.rstrip("/") == str(logs.absolute())]
+
+
+def _notes() -> list[Note]:
     try:
         found = [note_of(name.removesuffix(".json")) for name in sorted(os.listdir(notes_folder()))]
     except OSError:
         return []
-    return [one for one in found if one is not None and one.is_of_place(run_dir)]
+    return [one for one in found if one is not None]
 
 
 def is_noted(identity: Identity) -> bool:

@@ -202,6 +202,17 @@ def test_the_last_of_many_that_were_caught_at_one_place_is_no_cause(said: str, d
         assert causes(diagnose, text + end) == (cause, cause), end
 
 
+@pytest.mark.parametrize("said", [TOOL, TOOL_OF_SGLANG, REWARD], ids=["tool", "sglang", "reward"])
+def test_a_process_that_raises_the_same_again_went_on_after_it(said: str, diagnose: Diagnose) -> None:
+    """Of rollouts no step is known; other processes raise the same, and each of many ranks may do so at its end."""
+    roll = "(AgentLoopWorker pid=3311) <answer>(691, 256)</answer>\n" * 40
+    text = "".join(roll + said.replace("3311", f"33{n % 2}1") for n in range(12)) + roll
+    assert causes(diagnose, text) == ("unknown", "unknown")
+    assert causes(diagnose, text + RAISED) == ("python_exception", "python_exception")
+    each = "".join(said.replace("3311", str(3311 + n)) for n in range(12))
+    assert causes(diagnose, roll + each) == causes(diagnose, said) != ("unknown", "unknown")
+
+
 def test_the_first_and_only_one_may_have_ended_it(diagnose: Diagnose) -> None:
     for said in (TOOL_OF_SGLANG, REWARD, SAMPLE):
         assert causes(diagnose, hf(1, 5) + said) == ("python_exception", "python_exception")

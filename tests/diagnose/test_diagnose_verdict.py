@@ -264,3 +264,33 @@ def test_a_traceback_behind_a_bar_is_read(diagnose: Diagnose, label: str) -> Non
     ]
     found = diagnose(bar + "\n".join(label + line for line in lines) + "\n")
     assert found.cause.id == "python_exception" and found.summary.endswith("Input/output error")
+
+
+def test_a_program_that_refuses_its_arguments_behind_one_that_failed_is_not_the_first(diagnose: Diagnose) -> None:
+    """As in a script that goes on with the next program whatever became of the one before."""
+    first = 'Traceback (most recent call last):\n  File "/w/base_train.py", line 64, in <module>\n    exec(f())\nAssertionError\n'
+    usage = (
+        "usage: chat_eval.py [-h] -i SOURCE\nchat_eval.py: error: the following arguments are required: -i/--source\n"
+    )
+    found = diagnose(first + "evaluating\n" + usage)
+    assert (found.cause.id, found.evidence[0].text) == ("python_exception", "AssertionError")
+    for text in (usage, usage + first, usage.replace("usage", "x: y\nusage") + "torchrun failed\n"):
+        assert diagnose(text).cause.id == "config_error"
+
+
+BAR = "".join(f" {n}%|##   | {n}/100 [0{n // 60}:{n % 60:02}<01:00,  1.54s/it]\n" for n in range(90, 100))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BAR, "The output stops in the middle of training, without an error."),
+        (BAR + "100%|#####| 100/100 [02:34<00:00,  1.54s/it]\n", "The output ends with a progress bar that has come to its end, without an error."),
+        ("step 3: loss 2.25\nAverage test loss: 0.0695\n", "The output ends with the loss of an evaluation, without an error."),
+        ("step 3: loss 2.25\nwaiting\n", "The output stops after training steps, with lines of which no cause is known."),
+        ("(EngineCore_DP0 pid=18) Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:04<00:12,  4.21s/it]\nApplication shutdown complete.\n", ""),
+        ("Average test loss: 0.0695\n", ""),
+    ],
+)  # fmt: skip
+def test_what_an_output_without_an_error_stops_with_is_said_as_it_is(text: str, said: str, diagnose: Diagnose) -> None:
+    assert diagnose(text).summary.strip() == said

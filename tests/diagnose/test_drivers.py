@@ -22,6 +22,7 @@ WARNED = "/e/torch/cuda/__init__.py:129: UserWarning: CUDA initialization: {} (T
         ("torch.AcceleratorError: CUDA error: API call is not supported in the installed CUDA driver", "the driver knows"),
         ("RuntimeError: Triton Error [CUDA]: device kernel image is invalid", "TRITON_CACHE_DIR"),
         ("RuntimeError: CUDA error: invalid device function", "TORCH_CUDA_ARCH_LIST"),
+        ("Error invalid device function at line 679 in file /bitsandbytes/csrc/ops.hip", "PYTORCH_ROCM_ARCH"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("before", ["", TRACEBACK])

@@ -143,7 +143,31 @@ def test_a_loss_of_another_unit_is_no_loss_and_its_evaluation_takes_time(row: Ca
 
 
 def test_nanogpt_that_only_evaluates_evaluates(row: Callable[..., Row]) -> None:
-    assert row("step 0: train loss 2.5, val loss 2.75\n").kind == "eval"
+    """The evaluation before its first step is a training's too, unless its settings are printed, of which one asks for no more."""
+    evaluated = "step 0: train loss 2.5, val loss 2.75\n"
+    assert row("Overriding: eval_only = True\n" + evaluated).kind == "eval"
+    assert (
+        row("eval_interval = 500\neval_only = True # set this to True to do just evaluation\n" + evaluated).kind
+        == "eval"
+    )
+    for end in (
+        "",
+        raised("<module>", "forward"),
+        "Memory access fault by GPU node-4 on address 0x14e2. Reason: Unknown.\n",
+    ):
+        found = row("using fused AdamW: True\n" + evaluated + end)
+        assert (found.kind, found.eval_loss) == (None, 2.75)
+
+
+def test_lines_with_a_norm_of_gradients_are_a_training_s_whose_evaluation_is_not_its_kind(
+    row: Callable[..., Row],
+) -> None:
+    step = "[12:00:0{0}] INFO: loss: {0}.8619, orth_loss: 0.0018, total_loss: {0}.8637, grad_norm: 21.1250\n"
+    found = row(
+        "".join(map(step.format, range(3, 0, -1))) + "INFO: {'eval_loss': 1.327, 'eval_runtime': 240.4, 'epoch': 3.0}\n"
+    )
+    assert (found.kind, found.eval_loss, found.outcome) == (None, 1.327, "UNKNOWN")
+    assert str(found.outcome_reason).startswith("the log has training steps in words that are not read")
 
 
 CALL = "{{'train_runtime': {0}, 'train_samples_per_second': 0.8, 'train_steps_per_second': {1:.3f}, 'train_loss': 1.5, 'epoch': 1.0}}\n100%|####| 8/8 [00:{2:02d}<00:00,  1.2s/it]\n"

@@ -153,3 +153,27 @@ def test_lines_that_say_the_same_of_step_after_step_are_no_copies(lines: int) ->
     ]
     [sample] = parse_stream("job.log", io.BytesIO("".join(said).encode()), sampled=True).samples
     assert sample is not None and sample.count == lines
+
+
+PRINTED = "INFO     | 2024-05-02 10:46:{:02} | autotrain.trainers.common:on_log:226 - {{'loss': {}, {}'learning_rate': {}, 'epoch': {}}}\n"
+
+
+@pytest.mark.parametrize("marks", ["'grad_norm': 0.5{n}, ", ""])
+@pytest.mark.parametrize("is_rounded_first", [False, True])
+@pytest.mark.parametrize("steps", [5, 400])
+def test_a_line_that_comes_again_with_a_rounded_epoch_is_no_step(
+    read: Callable[..., Reading], marks: str, is_rounded_first: bool, steps: int
+) -> None:
+    """AutoTrain prints what the Trainer is about to print, before it rounds the epoch."""
+    text, spacing = "", 25 / 1163
+    for n in range(1, steps + 1):
+        own = marks.format(n=n)
+        lines = [
+            PRINTED.format(n % 60, 9 - n / 100, own, n * 1e-7, n * spacing),
+            f"{{'loss': {9 - n / 100}, {own}'learning_rate': {n * 1e-7}, 'epoch': {round(n * spacing, 2)}}}\n",
+        ]
+        text += "".join(lines[::-1] if is_rounded_first else lines)
+    [row] = read(text).rows
+    assert (row.loss_first, row.loss_last) == (8.99, 9 - steps / 100)
+    [alone] = read("".join(text.splitlines(keepends=True)[is_rounded_first::2])).rows
+    assert row.measured_steps == alone.measured_steps

@@ -344,6 +344,10 @@ def test_csv_of_a_log(read):
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n",
         'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 1\nRoot Cause:\n  time      : 2026-01-01_10:00:00\n',
         STEP.format(i=1, n=1, loss=2, tps=5, peak=1) + "Training completed at 2026-01-01 10:00:00\n",
+        " 10%|#    | 150/1500 [3:00:00<30:00:00, 72.00s/it]\n2026-01-01 10:00:00 WARNING slow\n",
+        "KeyError: 1\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_10:00:00\n  host      : n1\n",
+        "[2026-01-01T10:00:00.530] error: *** STEP 77.0 ON n1 CANCELLED [2026-01-01T10:00:00.531] error: *** JOB 77 ON n1 CANCELLED \nAT 2026-01-01T10:00:00 DUE TO PREEMPTION ***\n",
+        "  train_runtime            = 1:41:22.36\n01/01/2026 WARNING\n[INFO|trainer.py:3719] 2026-01-01 10:00:00,665 >> evaluates\n",
         "[INFO 2026-01-01 10:00:00] 0/2650, SamplesPerSec=13.1\n[INFO 2026-01-01 10:00:15] 0/2700, SamplesPerSec=13.2\n",
         "[titan] 2026-01-01 10:00:00,735 - root - INFO - [GC] Performing collection\n"
         + "".join(

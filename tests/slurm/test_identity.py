@@ -640,13 +640,28 @@ def test_a_renamed_job_is_still_its_run_s(logs: Path, slurm: ScratchSlurm) -> No
     assert cancel([run])[0].problem is None and state_of(slurm, job_id(run)) == "CANCELLED"
 
 
-def test_a_job_that_goes_on_without_its_folder_is_told(logs: Path, slurm: ScratchSlurm) -> None:
+def test_a_job_that_goes_on_without_its_folder_is_told(
+    logs: Path, slurm: ScratchSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = HELD.replace("--output=/dev/null", f"--output={logs}/gone/log.out")
     run = send_job(logs, "gone", {"plan": {}}, text)
     assert homeless(logs) == []
     shutil.rmtree(run.root)
     [told] = homeless(logs)
     assert told.deed is Deed.LEFT and told.job_id is not None and f"cancel {told.job_id}" in told.why
+    silent = tmp_path / "silent" / "squeue"
+    silent.parent.mkdir()
+    silent.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n")
+    silent.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{silent.parent}:{os.environ['PATH']}")
+        assert [one.deed for one in cut_off(logs)] == [Deed.UNKNOWN] and homeless(logs) == []
+        assert cut_off(logs.parent / "others") == []  # into which nothing was ever submitted
+        for more in ((), ("--dry-run",), ("--json",)):
+            capsys.readouterr()
+            assert command(["reconcile", "--logs", str(logs), *more]) == 1
+            said = capsys.readouterr()
+            assert "cannot be told" in said.out and "Slurm does not answer" in said.out and "agree" not in said.err
     assert cancel_job(told.job_id).problem is None and homeless(logs) == []
 
 

@@ -245,8 +245,10 @@ def _finish(values: dict[str, Value]) -> None:
         leave_empty(values, "step time: it is that of the first step alone, which is a warm-up")
     elif done and time:
         if isinstance(done, int):
-            values.setdefault("measured_steps", done)
-            values["warmup_steps"] = 0
+            if (
+                values.setdefault("measured_steps", done) == done
+            ):  # else some were timed, and not those of the first line
+                values["warmup_steps"] = 0
         else:
             said = "number of steps: a rounded rate alone says it"
             leave_empty(values, said, "" if timed_otherwise else "measured_steps warmup_steps")

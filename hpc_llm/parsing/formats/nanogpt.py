@@ -35,6 +35,7 @@ FORMAT = LineFormat(
     rules=(
         rule(Kind.SETUP, r"\bstep 0: train loss ", literal="step 0: train loss "),
         rule(Kind.SETUP, r"^Overriding config with \S", literal="Overriding config with "),
+        rule(Kind.RUN, r"^(?:Overriding: )?eval_only = (?P<evaluates>True)\b", literal="eval_only = True"),
         rule(
             Kind.STEP,
             r"\biter <step>: loss (?:<loss>|[\d.]+ [a-zA-Z]\w{0,9}), (?:[^\n]{0,60}? )??time <step_time_ms>[ ]?ms(?:, mfu <share_of_a100_pct>%)?",
@@ -42,7 +43,7 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.RUN,
-            r"\bstep (?:0|(?P<trains>\d+)): train loss \S+(?: [a-zA-Z]\w{0,9})?, val loss "
+            r"\bstep (?:(?P<evaluates_before_training>0)|(?P<trains>\d+)): train loss \S+(?: [a-zA-Z]\w{0,9})?, val loss "
             r"(?:<eval_loss>(?![ \t]+[a-zA-Z])(?=[,;\s\\\"']|\.(?:[\s\\\"']|$)|$)|\S)",
             literal=": train loss ",
             pauses=True,

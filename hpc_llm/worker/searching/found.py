@@ -138,9 +138,9 @@ def _sentence(known: Known) -> str:
     verdicts = [one.verdict for one in known.tries if one.size == known.limit and one.verdict.is_conclusive]
     limit = f", {known.limit} {(verdicts or [TryOutcome.LOST])[-1].value}" if known.limit is not None else ""
     limit = limit or (f"; {why}" if (why := _no_larger(known)) else "")
-    rates = [f"{known.best_rate(fastest):.4g} tokens/s"]
+    rates = [f"{_digits(known.best_rate(fastest))} tokens/s"]
     rates += [
-        f"{size} had {known.rate(size):.4g} in a short try, not confirmed" for size in known.faster_unconfirmed[:1]
+        f"{size} had {_digits(known.rate(size))} in a short try, not confirmed" for size in known.faster_unconfirmed[:1]
     ]
     return f"{head}largest {largest} ({confirmed}), fastest {fastest} ({'; '.join(rates)}){limit}"
 
@@ -156,3 +156,12 @@ def _of_none(known: Known) -> str:
     if last is None:
         return "nothing is known, each try was lost or cut off"
     return f"every try failed: {last.why}" if last.why else "every try failed"
+
+
+def _digits(rate: float) -> str:
+    """Four of them, and never a power of ten.
+
+    >>> _digits(3.14159), _digits(19477.21)
+    ('3.142', '19477')
+    """
+    return f"{rate:.4g}" if rate < 1000 else f"{rate:.0f}"
