@@ -603,7 +603,7 @@ def test_diff_with_a_run_shows_what_the_request_changes(cli: Any) -> None:
     folder.mkdir(parents=True)
     (folder / "experiment.json").write_text(json.dumps({"plan": document["plan"]}))
     (folder / "job.sh").write_text(document["script"])
-    assert cli("render", *LOCAL, *logs, "--diff", "earlier") == (0, "", "")
+    assert cli("render", *LOCAL, *logs, "--diff", "earlier") == (0, "", "hpc-llm: nothing differs from earlier\n")
     changed = cli("render", *LOCAL, *logs, "--diff", "earlier", "--set", "env.A=b").out.splitlines()
     assert changed[:2] == ["# the plan: earlier → this request", "env.A: - → b"]
     assert [line for line in changed[2:] if line[0] in "+-"][2:] == ["+export A=b"]
@@ -639,7 +639,8 @@ def test_diff_with_a_run_whose_plan_is_lost_says_so(cli: Any) -> None:
     Path("logs/earlier/job.sh").write_text(script)
     done = cli("render", *LOCAL, "--diff", "earlier")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "hpc-llm: earlier keeps no plan that can be read: only the scripts are compared\n"
+    told = "hpc-llm: earlier keeps no plan that can be read: only the scripts are compared\n"
+    assert done.err in (told, f"{told}hpc-llm: nothing differs from earlier\n")
 
 
 # --- EXPERIMENT.yaml ------------------------------------------------------------------------------------------------

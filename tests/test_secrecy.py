@@ -67,6 +67,7 @@ SECRETS = [
     "export MYSQL_PWD='two words'", '{"WANDB_API_KEY":"0123456789abcdef0123456789abcdef01234567"}', "api_key = 0123456789abcdef0123456789abcdef",
     "--token 0123456789abcdef0123456789abcdef", "npm_abcdefghijklmnopqrstuvwxyz0123456789", "pypi-AgEIcHlwaS5vcmcCJDAxMjM0NTY3ODk",
     "AIzaSyA1234567890abcdefghijklmnopqrstuv", "sk_live_abcdefghij1234567890", "hvs.abcdefghijklmnopqrstuvwx", "abc8Q~abcdefghijklmnopqrstuvwxyz012345678",
+    "https://conda.anaconda.org/t/do-9b1c3f7a-2d4e-4c5b-8a6f-1e2d3c4b5a69/lab", "https://repo.anaconda.cloud/t/Ab12Cd34Ef56/repo/main",
     "https://hooks.slack.com/services/T00000000/B00000000/abcdefgh", "gsk_AbCdEfGh01AbCdEfGh01WGdyb3FYAbCdEfGh01AbCdEfGh01",
     "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabc",
     # headers, whole or assigned

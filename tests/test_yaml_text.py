@@ -89,6 +89,12 @@ def test_a_value_may_be_said_to_be_text_and_used_twice() -> None:
     }  # fmt: skip
 
 
+def test_a_name_of_digits_stays_as_it_is_written() -> None:
+    text = "[2024_01, 1_0, 1_0.5, 0123, 2024-01-01, +5, -0, 24:00:00]"
+    assert parse_yaml(text, "f") == text[1:-1].split(", ")
+    assert parse_yaml("[0, -5, 10, 1.5, .5, 2e3]", "f") == [0, -5, 10, 1.5, 0.5, 2000.0]
+
+
 def test_a_file_that_is_too_large_or_never_ends_is_refused(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_text("#" * (LARGEST_BYTES + 1))

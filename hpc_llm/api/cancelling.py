@@ -24,7 +24,7 @@ _HERE = "this machine"
 def cancel(runs: Named | Iterable[Named], *, logs: str | os.PathLike[str] | None = None) -> list[Cancellation]:
     """Cancel runs; only jobs that are proven to be theirs are touched, and what was over is said.
 
-    Runs are named by their ids, the start of those, or their job ids, also where their folders are gone.
+    Runs are named by their whole ids or their job ids, also where their folders are gone.
 
     Raises:
         RequestError: a name that nothing has, or several jobs have; nothing was done.
@@ -49,7 +49,7 @@ def _find(texts: list[str], logs: Path) -> tuple[list[RunPaths], list[str], list
     for text in texts:
         gone = _of_runs_that_are_gone(text, logs)  # of a sweep whose other runs may be there still
         try:
-            found = find_runs([text], logs)
+            found = find_runs([text], logs, whole=True)
         except RequestError as error:
             if any(one.run_id == text for one in _orphans(logs)):
                 names.append(text)

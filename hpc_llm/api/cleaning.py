@@ -50,7 +50,7 @@ def clean(
     for kind in remove:
         if kind not in KINDS:
             raise RequestError(unknown_name("kind", kind, KINDS))
-    named = _each_once(run.paths for run in runs_of(runs, logs))
+    named = _each_once(run.paths for run in runs_of(runs, logs, whole=True))
     folder = logs_folder(logs).absolute()
     found = [*_look(folder, named), *_caches(folder, None if runs is None else named)]
     chosen = choose(found, remove)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hpc_llm.api.handle import Named
 
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
+_MADE = re.compile(r"\d{8}-\d{6}-")
+"""How ids begin that nobody chose."""
 _FEW = 12
 """So many runs are listed whole where one is not found."""
 _SHOWN = 5
@@ -48,8 +50,9 @@ def refuse_empty(text: str) -> None:
         raise RequestError("the name of a run is empty: a variable of the shell may not be set.")
 
 
-def find_run(text: str, logs: Path) -> RunPaths:
-    """The run named by its id, the start of its id, its Slurm job id, or, with a slash in it, the path of its folder."""
+def find_run(text: str, logs: Path, *, whole: bool = False) -> RunPaths:
+    """The run named by its id, its Slurm job id, or, with a slash in it, the path of its folder; unless its name has to be `whole`, as
+    for what ends, removes or goes on with a run, also by the start of its id, up to where a word of it ends."""
     refuse_empty(text)
     refuse_address("", text)
     candidate = Path(text) if _is_path(text) else logs / text  # a name is never another run that is here by chance
@@ -62,7 +65,7 @@ def find_run(text: str, logs: Path) -> RunPaths:
     refuse_missing(logs)
     if is_run(Path(text)) and Path(text).absolute().parent != logs.absolute():
         raise RequestError(f"there is no run '{text}' in {logs}. The one in this folder is ./{text}, or --logs .")
-    matches = _matches(text, list(iter_runs(logs.absolute())))
+    matches = _matches(text, list(iter_runs(logs.absolute())), whole)
     if len(matches) == 1:
         return matches[0]
     runs = list(iter_runs(logs.absolute()))
@@ -135,8 +138,8 @@ def refuse_missing(logs: Path) -> None:
     raise RequestError(f"there is no folder {logs}: --logs, in Python logs=, names the folder of the runs.")
 
 
-def find_runs(texts: Sequence[str] | None, logs: Path) -> list[RunPaths]:
-    """The runs named, or all runs under `logs` if none is; the id of a job array names all its members."""
+def find_runs(texts: Sequence[str] | None, logs: Path, *, whole: bool = False) -> list[RunPaths]:
+    """The runs named, or all runs under `logs` if none is; the id of a job array names all its members. `whole` as in `find_run`."""
     if not texts:
         return list(iter_runs(logs.absolute()))
     found: dict[RunPaths, None] = {}
@@ -144,7 +147,7 @@ def find_runs(texts: Sequence[str] | None, logs: Path) -> list[RunPaths]:
         members = (
             _of_job(text, list(iter_runs(logs.absolute()))) if text.isdecimal() and not is_run(logs / text) else []
         )
-        found |= dict.fromkeys(members or [find_run(text, logs)])
+        found |= dict.fromkeys(members or [find_run(text, logs, whole=whole)])
     return list(found)
 
 
@@ -178,14 +181,19 @@ def _paths_of(text: str, logs: Path) -> list[str]:
         return [text]
 
 
-def _matches(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:
-    """The run of that job, else the runs whose ids begin so, else that of a job whose id is no number. A number is a job id; from eight digits on it may be a date."""
+def _matches(text: str, runs: Sequence[RunPaths], whole: bool) -> list[RunPaths]:
+    """The run of that job, else, unless the name has to be `whole`, the runs whose ids begin so, else that of a job whose id is no number.
+    A number is a job id; from eight digits on it may be a date."""
     of_job = _of_job(text, runs)
     if of_job or (text.isdecimal() and len(text) < _DATE):
         return of_job
-    return [run for run in runs if run.run_id.startswith(text)] or _own_of(
-        [run for run in runs if _job_id(run) == text]
-    )
+    # `z3` is no beginning of `z3o`: words of a name end where neither a letter nor a digit follows. Those that begin with a time are not typed.
+    starts = [
+        run
+        for run in runs
+        if run.run_id.startswith(text) and (_MADE.match(run.run_id) or not run.run_id[len(text)].isalnum())
+    ]
+    return (not whole and starts) or _own_of([run for run in runs if _job_id(run) == text])
 
 
 def _of_job(text: str, runs: Sequence[RunPaths]) -> list[RunPaths]:

@@ -83,11 +83,13 @@ class Run:
 
 
 Named = Union[Run, str, "os.PathLike[str]", int]
-"""A run, or what names one: its id, the start of that, its job id (a number too), or its folder."""
+"""A run, or what names one: its id, the first words of that, its job id (a number too), or its folder."""
 
 
-def runs_of(named: Named | Iterable[Named] | None, logs: str | os.PathLike[str] | None) -> list[Run]:
-    """The runs that are meant, all of `logs` for None.
+def runs_of(
+    named: Named | Iterable[Named] | None, logs: str | os.PathLike[str] | None, *, whole: bool = False
+) -> list[Run]:
+    """The runs that are meant, all of `logs` for None; `whole` where a name has to be whole.
 
     Raises:
         RequestError: a name that no run has, or several have.
@@ -99,7 +101,9 @@ def runs_of(named: Named | Iterable[Named] | None, logs: str | os.PathLike[str] 
         return [Run(paths.root) for paths in find_runs(None, logs_folder(logs))]
     found: dict[Run, None] = {}
     for one in names_of(named):
-        meant = [one] if isinstance(one, Run) else [Run(p.root) for p in find_runs([one], logs_folder(logs))]
+        meant = (
+            [one] if isinstance(one, Run) else [Run(p.root) for p in find_runs([one], logs_folder(logs), whole=whole)]
+        )
         for run in meant:
             if run in found and len(meant) == 1:
                 notice(f"{run.run_id} is named more than once, it counts once")

@@ -29,5 +29,5 @@ def reconcile(
     """
     from hpc_llm.runs import cut_off, reconcile
 
-    done = reconcile([run.paths for run in runs_of(runs, logs)], dry_run=dry_run)
+    done = reconcile([run.paths for run in runs_of(runs, logs, whole=True)], dry_run=dry_run)
     return done if runs is not None else done + cut_off(logs_folder(logs))

@@ -41,7 +41,7 @@ def _search_of(text: str, logs: Path) -> Path:
     """The folder of a search that has tried something."""
     from hpc_llm.api.find import find_run
 
-    run = find_run(text, logs)
+    run = find_run(text, logs, whole=True)
     if not run.search_tries():
         raise RequestError(f"--resume {text}: {run.root} holds no tries of a search for the micro batch. Leave it out.")
     _refuse_others_tries(text, run)
@@ -85,7 +85,7 @@ def asked_with(text: str, logs: Path) -> tuple[RunPaths, dict[str, Any], bool]:
         run, told = found
         is_own = _is_noted_there(run)
     else:
-        run = find_run(text, logs)
+        run = find_run(text, logs, whole=True)
         record = _own_record(run.experiment)
         told = record or read_json(run.experiment) or {}
         is_own = record is not None and _is_noted_there(run)
@@ -132,7 +132,7 @@ def _place_of(text: str, logs: Path) -> Path:
     from hpc_llm.records.run import RunPaths, is_run
 
     given = Path(os.path.abspath(os.path.expanduser(text)))
-    place = given if (given / MANIFEST).is_file() else find_run(text, logs).root.absolute()
+    place = given if (given / MANIFEST).is_file() else find_run(text, logs, whole=True).root.absolute()
     if start_of(place) is None:
         if is_run(place) and _has_saved(RunPaths(place)):
             raise RequestError(

@@ -130,7 +130,7 @@ def _items(where: str, name: str, item: Any) -> Iterator[str]:
             )
         yield from (str(k) if v in (None, True) else f"{k}={v}" for k, v in item.items())
     else:
-        yield from _each_once(where, settings(item))
+        yield from _each_once(where, settings(item, where=f"{where}: "))
 
 
 def _each_once(where: str, pairs: Iterable[str]) -> Iterator[str]:
@@ -145,15 +145,24 @@ def _each_once(where: str, pairs: Iterable[str]) -> Iterator[str]:
         yield pair
 
 
-def settings(mapping: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is."""
+def settings(mapping: dict[str, Any], prefix: str = "", where: str = "") -> Iterator[str]:
+    """`PATH=VALUE` for each value of a mapping of plan fields, however deep it is; `where` begins what is said of one that is none.
+
+    Raises:
+        RequestError: a text is none, as a variable is, and would be written otherwise than it was.
+    """
     from hpc_llm.planning.settings import is_text
 
     for key, value in mapping.items():
         place = f"{prefix}{key}"
         if isinstance(value, dict) and value:
-            yield from settings(value, f"{place}.")
+            yield from settings(value, f"{place}.", where)
             continue
+        if (value is None or isinstance(value, float)) and is_text(place):
+            said = "has nothing behind it. Give text, '' for an empty one, or leave it out"
+            if value is not None:  # 6.10 would become 6.1
+                said = f"is read as the number {value!r}. Put it in quotes to keep it as it is written"
+            raise RequestError(f"{where}set.{place} {said}.")
         # --set reads its value as YAML, except for variables, which are always text.
         is_itself = isinstance(value, str) and (is_text(place) or _reads_as_itself(value))
         yield f"{place}={value if is_itself else json.dumps(value)}"

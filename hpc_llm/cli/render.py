@@ -87,7 +87,7 @@ def render(
     elif diff is not None:
         text = "".join(_difference(batch, diff, request, places, _room(output)) for batch in found)
         if not text:
-            note(f"nothing differs from {diff}: neither the plan nor the script")
+            note(f"nothing differs from {diff}")
     elif explain:
         text = "\n".join(_explained(batch, _width(output)) for batch in found)
     else:

@@ -388,7 +388,7 @@ def _job(
         cpus_per_task=cores,
         mem=mem,
         sbatch=dict(ask.options),
-        env=check_shown(draft.put("env", *env), ask.parallel.gpus_per_node),
+        env=check_shown(draft.put("env", *env), ask.parallel.gpus_per_node, draft.notices),
         env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
     )
 

@@ -37,7 +37,7 @@ _NEED_VALUE = frozenset(
     gpus-per-socket gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type mail-user
     mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile nodelist nodes ntasks ntasks-per-core
     ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output partition power prefer priority profile qos
-    reservation segment signal sockets-per-node switches thread-spec threads-per-core time time-min tmp
+    reservation segment signal sockets-per-node switches tasks-per-node thread-spec threads-per-core time time-min tmp
     tres-per-job tres-per-node tres-per-socket tres-per-task tres-bind uid wait-all-nodes wckey wrap""".split()
 )
 KNOWN = _SWITCHES | _MAY_HAVE_VALUE | _NEED_VALUE
@@ -51,9 +51,9 @@ _OWNED = {
     "time": ("--time", "defaults.time"),
     "time-min": ("--time", "defaults.time"),
     "ntasks": ("--gpus-per-node, or --set tasks_per_node=N where nodes have no GPUs", "defaults.gpus_per_node"),
-    "ntasks-per-node": (
-        "--gpus-per-node, or --set tasks_per_node=N where nodes have no GPUs",
-        "defaults.gpus_per_node",
+    **dict.fromkeys(  # the second is the first in older words, which no manual names
+        ("ntasks-per-node", "tasks-per-node"),
+        ("--gpus-per-node, or --set tasks_per_node=N where nodes have no GPUs", "defaults.gpus_per_node"),
     ),
     "ntasks-per-gpu": ("--gpus-per-node", "defaults.gpus_per_node"),
     "cpus-per-gpu": ("--sbatch cpus-per-task=N", "node.cpus_per_gpu"),
@@ -62,7 +62,7 @@ _OWNED = {
 """What the plan has to know, and what sets it in a request and in a profile; None where each request decides."""
 _OWNED_BY_PROFILE = {"cpus-per-task": "node.cpus_per_gpu"}
 """What a request may give, since the plan reads it there, and a profile says in a field of its own."""
-_SIZES = ("nodes", "ntasks", "ntasks-per-node")
+_SIZES = ("nodes", "ntasks", "ntasks-per-node", "tasks-per-node")
 _GPUS = frozenset(("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"))
 _MAY_HOLD_GPUS = frozenset(("gres", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task"))
 _CPU_AMONG_OTHERS = late_pattern(r"(?:^|,)cpu[:=]")
@@ -359,10 +359,10 @@ _HOSTS = late_pattern(r"(?:[A-Za-z0-9._-]|\[[0-9,-]+\])+")
 def named_nodes(text: str) -> int | None:
     """How many nodes a value of --nodelist names; None where that is not certain.
 
-    >>> named_nodes("a1,a2"), named_nodes("gn[01-04,7],login"), named_nodes("a[1-2]b[1-3]"), named_nodes("./file")
+    >>> named_nodes("a1,a2,a1"), named_nodes("gn[01-04,7],login"), named_nodes("a[1-2]b[1-3]"), named_nodes("./file")
     (2, 6, 6, None)
     """
-    names = re.split(r",(?![^\[]*\])", text)
+    names = set(re.split(r",(?![^\[]*\])", text))
     if not all(_HOSTS.fullmatch(name) for name in names) or "/" in text:
         return None
     return sum(math.prod(_in_brackets(part) for part in re.findall(r"\[([0-9,-]+)\]", name)) for name in names)

@@ -52,8 +52,11 @@ _SIGN = late_pattern(
 )
 """What joins a name and its value: a sign, perhaps behind a type; a comma or `value=` in a list of pairs; a tag; or little."""
 _OPEN = late_pattern(
-    r"""(?:\(?\$?[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?"""
+    r"""(?:(?P<list>\[\ {0,3}|\{["']value["']:\ {0,3})?\(?\$?[rbfuRBFU]{0,2}(?P<quote>\\{0,4}(?:\"{3}|'{3}|["'`])|%2[27]|&quot;|&\#3[49];|\\u002[27]))?"""
 )
+_NEXT = late_pattern(r"""["']\ {0,3},\ {0,3}[rbfuRBFU]{0,2}(?P<quote>["'])""")
+"""What stands between two texts of a list."""
+_MOST_IN_A_LIST = 16
 _SETS = late_pattern(
     r"""(?:(?<![\w-])(?:setenv|pushenv|export|setx?|printf\ -v|ENV|ARG|(?:npm|configure)\ set|config\ (?:set|--?[a-z]{1,12}))(?:\ {1,3}-{1,2}[A-Za-z-]{1,12}){0,3}\ {1,3}(?:[\w./:-]{1,40}[.:])?|(?<![\w-])--?(?:[\w-]{1,20}\.){0,2}|(?<![\w.-])spark\.(?:[\w-]{1,20}\.){0,4})["']?\Z"""
 )
@@ -87,6 +90,8 @@ class Assigned(NamedTuple):
     """Of a password without quotes the value as far as it may go, where that is farther than of other values."""
     in_connection: bool = False
     """Whether it is `Pwd=` in a connection string; elsewhere that is the working directory."""
+    is_listed: bool = False
+    """Whether brackets open before it, as a list's."""
 
 
 def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
@@ -98,10 +103,10 @@ def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
         if found.end() <= hidden:
             continue
         for name in _names(text, found):
-            assigned = _assigned(text, name, found.end(), line)
-            if assigned is not None and (one := _secret(assigned)) is not None:
-                hidden = _end(text, one)
-                yield one.start, hidden
+            for assigned in _all_assigned(text, name, found.end(), line):
+                if (one := _secret(assigned)) is not None:
+                    hidden = _end(text, one)
+                    yield one.start, hidden
 
 
 class _Line:
@@ -145,6 +150,17 @@ def _end(text: str, one: Assigned) -> int:
     return more.end() if more else end
 
 
+def _all_assigned(text: str, name: str, end: int, line: _Line) -> Iterator[Assigned]:
+    """What stands behind a name and a sign, each element of a list on its own."""
+    one = _assigned(text, name, end, line)
+    for _ in range(_MOST_IN_A_LIST):
+        if one is None:
+            return
+        yield one
+        after = _NEXT.match(text, one.start + len(one.value)) if one.is_listed else None
+        one = after and one._replace(start=after.end(), value=_quoted(text, after.end(), after["quote"]))
+
+
 def _assigned(text: str, name: str, end: int, line: _Line) -> Assigned | None:
     """What stands behind a name and a sign."""
     sign = _SIGN.match(text, end)
@@ -176,7 +192,10 @@ def _assigned(text: str, name: str, end: int, line: _Line) -> Assigned | None:
     in_connection = (
         sign["sign"] is not None and is_of_connection(name) and in_connection_string(text, begin, start + told)
     )
-    return Assigned(name, value, start, how, bool(quote), "]" in sign["closed"], is_query, longer, in_connection)
+    is_listed = opened is not None and bool(opened["list"])
+    return Assigned(
+        name, value, start, how, bool(quote), "]" in sign["closed"], is_query, longer, in_connection, is_listed
+    )
 
 
 def _secret(one: Assigned) -> Assigned | None:

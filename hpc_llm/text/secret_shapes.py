@@ -27,6 +27,7 @@ SHAPES = late_pattern(
     | (?:tgp|wandb)_v1_MIXED [A-Za-z0-9_-]{40,} | dapi[a-f0-9]{32}
     | gl(?:pat|dt|rt|ptt|cbt|agent|oas|soat|ft|imt)-(?:[A-Za-z0-9]{20,}|MIXED [A-Za-z0-9_-]{20,})
     | xox[a-z]-[A-Za-z0-9-]{8,} | xapp-[A-Za-z0-9-]{12,} | hooks\.slack\.com/services/[A-Za-z0-9/]{16,}
+    | (?:[a-z]{2,12}\.)?anaconda\.(?:org|cloud|com)/t/(?!<)[A-Za-z0-9-]{8,}
     | AIza[A-Za-z0-9_-]{30,} | ya29\.[A-Za-z0-9_-]{16,} | GOCSPX-[A-Za-z0-9_-]{20,}
     | npm_[A-Za-z0-9]{30,} | pypi-Ag[A-Za-z0-9_-]{30,} | nvapi-MIXED [A-Za-z0-9_-]{60,} | dop_v1_[a-f0-9]{32,}
     | tskey-[a-z]{2,12}-[A-Za-z0-9]{6,40}-[A-Za-z0-9]{12,} | ms-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])

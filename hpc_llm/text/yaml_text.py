@@ -35,7 +35,7 @@ _TAGS = ("tag:yaml.org,2002:str", "!")
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML without the surprises of 1.1: `24:00:00` and `no` stay text, `1e9` is a number, a key comes once."""
+    """YAML without the surprises of 1.1: `24:00:00`, `no` and `2024_01` stay text, `1e9` is a number, a key comes once."""
 
     yaml_implicit_resolvers: ClassVar = {
         key: [(tag, pattern) for tag, pattern in pairs if tag.rsplit(":", 1)[-1] in ("null", "merge")]
@@ -85,14 +85,14 @@ def _name(key: yaml.Node) -> Any:
 
 
 def _integer(loader: Any, node: yaml.ScalarNode) -> int:
-    text = node.value.replace("_", "")
+    text = node.value
     if len(text) > len(str(LARGEST_INTEGER)) + 1 or abs(int(text)) > LARGEST_INTEGER:
         raise _problem(f"the number {_short(text)} is too large, {LARGEST_INTEGER} is the largest", node)
     return int(text)
 
 
 def _float(loader: Any, node: yaml.ScalarNode) -> float:
-    text = node.value.replace("_", "")
+    text = node.value
     number = math.inf if text.lstrip("+-").lower() in (".inf", ".nan") else float(text)
     if not math.isfinite(number):
         raise _problem(f"the number {_short(text)} is not finite, and nothing can be set to it", node)
@@ -100,10 +100,10 @@ def _float(loader: Any, node: yaml.ScalarNode) -> float:
 
 
 def _add_scalars() -> None:
-    decimal = r"[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|[0-9]+[eE][-+]?[0-9]+"
+    decimal = r"[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|[0-9]+[eE][-+]?[0-9]+"
     for name, pattern, first in (
         ("bool", r"^(?:true|false)$", "tf"),
-        ("int", r"^[-+]?(?:0|[1-9][0-9_]*)$", "-+0123456789"),
+        ("int", r"^(?:0|-?[1-9][0-9]*)$", "-0123456789"),
         ("float", rf"^[-+]?(?:{decimal}|\.(?:inf|Inf|INF|nan|NaN|NAN))$", "-+.0123456789"),
     ):
         _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(pattern), list(first))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,3 +106,17 @@ def test_a_setting_that_holds_itself_is_told() -> None:
     for settings in (cycle, {"deepspeed": {"x": rows}}):
         with pytest.raises(RequestError, match="set holds itself"):
             hpc_llm.plan(cluster="local", method="ddp", model="tiny", set=settings)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(None, "has nothing behind it"), (1e-5, "is read as the number 1e-05. Put it in quotes"), (6.10, "is read as the number 6.1.")],
+)  # fmt: skip
+def test_a_variable_that_is_no_text_is_refused_and_not_written_otherwise(value: Any, said: str) -> None:
+    asked = {"cluster": "local", "method": "ddp", "model": "tiny"}
+    with pytest.raises(RequestError, match=r"set\.env\.A " + re.escape(said)):
+        hpc_llm.plan(asked | {"set": {"env": {"A": value}}})
+    [one] = hpc_llm.plan(asked | {"set": {"env": {"A": 6, "B": "6.10", "C": "", "D": True}}})
+    assert {name: one.plan.job.env[name] for name in "ABCD"} == {"A": "6", "B": "6.10", "C": "", "D": "true"}
+    [one] = hpc_llm.plan(asked | {"set": ["env.A=null"]})
+    assert any("env.A is the word null" in notice for notice in one.notices)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from run_folders import Folder
 
+import hpc_llm
 from hpc_llm.api.find import find_run, find_runs
 from hpc_llm.errors import RequestError
 
@@ -41,7 +42,25 @@ def test_the_job_of_several_runs_is_told_as_that(logs: Path) -> None:
 def test_the_start_of_several_ids_asks_for_more_of_it(logs: Path) -> None:
     assert refused("20261126", logs).startswith("'20261126' is the start of 3 runs: ")
     assert refused("20261126-134616", logs).endswith("Write more of it.")
-    assert find_run("20261126-134616-local-z2", logs).run_id == RUNS[0]
+    assert find_run("20261126-134616-local-z2o", logs).run_id == RUNS[0]
+
+
+def test_a_name_is_no_other_run_s_that_goes_on_with_a_letter_or_a_digit(logs: Path) -> None:
+    for name in ("exp10", "exp2-b", "z3o"):
+        Folder(logs / name, None)
+    for text in ("exp1", "z3", "ex", "exp"):
+        assert f"there is no run '{text}'" in refused(text, logs)
+    assert find_run("exp2", logs).run_id == "exp2-b"
+
+
+def test_what_ends_removes_or_goes_on_with_a_run_takes_its_whole_name(logs: Path) -> None:
+    Folder(logs / "exp2-b", None)
+    for act in (hpc_llm.cancel, hpc_llm.clean, hpc_llm.reconcile):
+        with pytest.raises(RequestError, match="there is no run 'exp2' in"):
+            act("exp2", logs=logs)
+    with pytest.raises(RequestError, match="there is no run 'exp2' in"):
+        hpc_llm.plan(resume="exp2", logs=logs)
+    assert hpc_llm.status("exp2", logs=logs)
 
 
 @pytest.mark.parametrize("text", ["12", "2026", "11_1"])

@@ -27,6 +27,10 @@ ASKED = ("--cluster=delta", "--account=bbka-delta-gpu", "--method=z2", "--model=
             "with --nodes 1, or name another --partition.",
         ),
         (
+            ["--sbatch=nodelist=delta1", "--sbatch=exclude=delta[1-2]"],
+            "--nodelist=delta1 and --exclude=delta[1-2] both name delta1. Take what is to be left out of --nodelist.",
+        ),
+        (
             ["--sbatch=nodelist=tw1"],
             "--nodelist=tw1: partition gpuA100x4 has no node tw1, it has delta1, delta2. Name nodes of it, or another --partition.",
         ),

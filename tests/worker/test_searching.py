@@ -164,7 +164,7 @@ def test_of_sizes_that_were_confirmed_the_long_tries_tell_which_is_faster() -> N
     plan = planned("local", "z3", task="tune", sequence_length=64).plan
     assert [one.size for one in known.tries if one.confirms] == [8, 4]
     assert (known.promising, known.fastest) == (4, 8)
-    assert "largest 8 (confirmed), fastest 8 (1.877e+04 tokens/s)" in ending(plan, known.tries, None).sentence
+    assert "largest 8 (confirmed), fastest 8 (18768 tokens/s)" in ending(plan, known.tries, None).sentence
 
 
 def test_a_size_whose_short_try_was_faster_than_what_is_confirmed_is_confirmed_too() -> None:
@@ -200,7 +200,7 @@ def test_a_search_that_ends_before_that_names_the_one_that_was_faster(tmp_path: 
     ]  # fmt: skip
     plan = planned("local", "z3", task="tune", sequence_length=64).plan
     end = ending(plan, tries, "the search ended after 3 of its tries")
-    assert "fastest 8 (1.256e+04 tokens/s; 4 had 1.903e+04 in a short try, not confirmed)" in end.sentence
+    assert "fastest 8 (12559 tokens/s; 4 had 19033 in a short try, not confirmed)" in end.sentence
     result = document(plan, tries, end, time.time())
     said = "fastest 8 with 12559 tokens/s of those that were confirmed, 4 with 19033 tokens/s in a short try"
     assert search_found(result) == f"64 tokens: largest micro batch 8, {said}"

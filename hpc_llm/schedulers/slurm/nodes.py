@@ -68,6 +68,11 @@ def objections_to_nodes(plan: Plan, cluster: Cluster) -> Iterator[str]:
     there = live_nodes(plan.job.partition) if said and plan.job.partition else {}
     if not there:
         return
+    if len(said) > 1 and (both := sorted(set.intersection(*(set(_expanded(options[name])) for name in said)))):
+        yield Objection(
+            f"--nodelist={options['nodelist']} and --exclude={options['exclude']} both name {', '.join(both[:_SHOWN])}",
+            "Take what is to be left out of --nodelist.",
+        )
     for name in said:
         judge = _excluded if name == "exclude" else _named
         yield from judge(plan, f"--{name}={options[name]}", _expanded(options[name]), there)
