@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 OLD := .venv-old
 EXPORT := .venv-export
-# Test files run side by side, one file in one process; more than there are cores, as those with Slurm mostly wait. With JOBS=4 two
-# cores are never idle, and the suite is a tenth quicker.
-JOBS ?= 3
+# Test files run side by side, one file in one process; more than there are cores, as those with Slurm mostly wait. With four, two
+# cores are never idle; each takes up to 2 GB of memory.
+JOBS ?= 4
 # As pip does for what it copies: where PYTHONDONTWRITEBYTECODE is set, each command would compile all that it imports.
 COMPILE := $(VENV)/bin/python -m compileall -q hpc_llm
 # pip would blame a package for a Python that is too old, and an environment of one stays.
