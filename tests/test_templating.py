@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ import pytest
 from checkout import ROOT
 
 import hpc_llm
+from hpc_llm.api.batches import Places, batches
+from hpc_llm.api.request import read_request
 from hpc_llm.errors import RequestError
 from hpc_llm.job import templating
 
@@ -261,3 +264,25 @@ def test_compiled_templates_are_taken_only_from_a_private_folder(own_folder: Pat
     assert cli("render", *LOCAL).out == before
     if damage != "planted":
         assert all(path.read_bytes() == b"harmful" for path in cache.iterdir())
+
+
+def test_what_a_template_makes_of_a_run_is_what_was_shown_of_it(mine: Path, tmp_path: Path) -> None:
+    """The id is drawn at submission, and a template could wait for it: `render` shows RUN-ID in its place."""
+    shutil.copytree(ROOT / "templates", mine, dirs_exist_ok=True)
+    places = Places(logs=tmp_path / "runs", templates=mine)
+    asked = {"cluster": "delta", "account": "bbka-delta-gpu", "model": "tiny"}
+    requests = [read_request(None, asked | {"method": method}, beside={}) for method in ("z3", ["z2", "z3", "ddp"])]
+    assert all(batches(one, places, preview=False) for one in requests)  # an array among them
+    script = mine / "job.sh.j2"
+    for trick in (
+        "{% if 'RUN-ID' in run_dir %}: {% else %}touch /tmp/x{% endif %}",
+        "# {{ run_dir | length }}",
+        "# {{ run_dir.upper() }}",
+    ):
+        script.write_text((ROOT / "templates" / "job.sh.j2").read_text() + f"{trick}\n")
+        for one in requests:
+            with pytest.raises(RequestError, match="what `hpc-llm render` shows is not what would be sent"):
+                batches(one, places, preview=False)
+            assert batches(one, places, preview=True)
+        assert batches(requests[0], replace(places, run_id="mine"), preview=False)
+    assert not places.logs.exists() or not list(places.logs.glob("[!.]*"))

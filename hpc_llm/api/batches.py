@@ -155,6 +155,7 @@ def _batches(
     cluster: Cluster, request: Request, places: Places, preview: bool, *, unprepared: bool = False
 ) -> list[Batch]:
     """The batches of one cluster."""
+    from hpc_llm.api.as_shown import refuse_other_than_shown
     from hpc_llm.job.batch import Ground, make_batches
     from hpc_llm.planning.tasks import carried_modules
     from hpc_llm.schedulers.paths import with_named_environment
@@ -181,6 +182,9 @@ def _batches(
             parallel=request.max_parallel,
         )
         made = make_batches(ground, planned, ids.runs, ids.array)
+        if places.templates is not None and not preview and places.run_id is None:
+            shown = RunIds.of(places, cluster.name, planned, several=len(request.runs) > 1, preview=True)
+            refuse_other_than_shown(made, make_batches(ground, planned, shown.runs, shown.array), places.templates)
     if any(has_secret_shape(script.text) for batch in made for script in batch.distinct_scripts):
         raise RequestError(f"the script for cluster {cluster.name} would hold what looks like a secret. {WAY_IN}")
     return made
