@@ -140,7 +140,7 @@ def parse_stream(
     reason = _not_a_log(first)
     if reason is not None:
         return Reading(name, [_unknown(name, reason)])
-    document, first = _document(name, first, text)
+    document, first, text = _document(name, first, text)
     if document is not None:
         rows = _document_rows(name, document)
         if rows:
@@ -197,7 +197,7 @@ def parse_stream_steps(name: str, file: IO[bytes], *, again: Again | None = None
     first = sources.head(text)
     if _not_a_log(first) is not None:
         return
-    document, first = _document(name, first, text)
+    document, first, text = _document(name, first, text)
     if document is not None:
         rows = _document_rows(name, document)
         if rows:
@@ -302,21 +302,28 @@ def _text_of(document: bytes) -> bytes:
     return document if text is None else sources.clean(text)
 
 
-def _document(name: str, first: bytes, rest: Iterator[bytes]) -> tuple[bytes | None, bytes]:
-    """The whole input, if it may be a document rather than a log; and what was read of it."""
+def _document(name: str, first: bytes, rest: Iterator[bytes]) -> tuple[bytes | None, bytes, Iterator[bytes]]:
+    """The whole input, if it may be a document rather than a log; what was read of it first, and the rest."""
     if not first.lstrip().startswith(b"{"):
-        return None, first
+        return None, first, rest
     if not notebook.is_notebook(first) and not any(f.is_in(first) for f in document_formats()):
-        return None, first
+        return None, first, rest
     whole = sources.head(chain((first,), rest), sources.LARGEST_DOCUMENT + 1)
     if len(whole) > sources.LARGEST_DOCUMENT:
         most = sources.LARGEST_DOCUMENT >> 20
         pass_over(name, f"a document larger than {most} MiB is not read whole, but line by line")
-        return None, whole
+        return None, whole[: len(first)], _parts(whole, len(first), rest)
     if is_too_heavy(whole):
         pass_over(name, "a document of so many values is not read whole, but line by line")
-        return None, whole
-    return whole, whole
+        return None, whole[: len(first)], _parts(whole, len(first), rest)
+    return whole, whole, rest
+
+
+def _parts(whole: bytes, begin: int, rest: Iterator[bytes]) -> Iterator[bytes]:
+    """What stands from `begin` on, in parts: of all at once each that reads it would make a copy."""
+    for start in range(begin, len(whole), sources.HEAD):
+        yield whole[start : start + sources.HEAD]
+    yield from rest
 
 
 def _document_rows(source: str, text: bytes) -> list[tuple[Row, list[Step]]]:

@@ -87,12 +87,14 @@ def _of_values(begin: str, value: str) -> Callable[[Path], None]:
     return make
 
 
+ENTRY = '\n    {\n      "epoch": 0.01,\n      "learning_rate": 1e-05,\n      "loss": 2.5,\n      "step": 17\n    }'
+"""As the Trainer writes each, on lines of its own."""
 HISTORY, CELLS = '{"global_step": 1, "log_history": [', '{"nbformat": 4, "cells": [{"cell_type": "code"},'
 
 
 @pytest.mark.parametrize(
     ("command", "begin", "value"),
-    [("parse", HISTORY, "{}"), ("diagnose", HISTORY, "{}"), ("diagnose", CELLS, "{}"), ("parse", CELLS, '""'), ("diagnose", HISTORY, "0")],
+    [("parse", HISTORY, "{}"), ("diagnose", HISTORY, "{}"), ("diagnose", CELLS, "{}"), ("parse", CELLS, '""'), ("diagnose", HISTORY, ENTRY)],
 )  # fmt: skip
 def test_a_document_of_very_many_values_takes_little_memory(
     tmp_path: Path, command: str, begin: str, value: str
