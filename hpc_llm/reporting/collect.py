@@ -205,6 +205,9 @@ def collect(
         if not run.is_ours and (copied := logs.first_of(run.row)) is not None:
             pass_over(run.row.source, f"a copy of {copied}: one measurement counts once")
             continue
+        if not run.is_ours and (other := logs.rank_of(run.row)) is not None:
+            pass_over(run.row.source, f"of another rank of the training of {other}: one measurement counts once")
+            continue
         first = next((seen[one] for one in run.marks if one in seen), run)
         counts, copy = (run, first) if run.doubt < first.doubt else (first, run)
         seen |= dict.fromkeys((*copy.marks, *counts.marks), counts)

@@ -1,11 +1,12 @@
 """Logs and figures of runs that hold the same text: a backup, a download made twice, a log beside its compressed copy, an archive.
 
 They are one measurement. A row alone does not prove it, as runs that a program measured coarsely may agree in all it prints; the text does,
-whatever ends its lines, and however many empty ones end it.
+whatever ends its lines, and however many empty ones end it. The logs of the ranks of one training are one measurement too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import astuple, replace
 from hashlib import sha256
@@ -19,6 +20,7 @@ from hpc_llm.runs.records import Records
 from hpc_llm.text import sources
 
 _BLOCK = 1 << 20
+_NUMBER = re.compile(r"[0-9]+")
 
 
 class SameLogs:
@@ -26,6 +28,7 @@ class SameLogs:
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, list[str]] = {}
+        self._ranks: dict[Hashable, str] = {}
         self._digests: dict[str, bytes | None] = {}
 
     def first_of(self, row: Row) -> str | None:
@@ -39,6 +42,15 @@ class SameLogs:
         if copied is None:
             others.append(source)
         return copied
+
+    def rank_of(self, row: Row) -> str | None:
+        """The log that was read before, of another rank of the same training; None where nothing tells. Ranks begin in one second and
+        print the same losses, and what starts them gives their files names that differ in a number."""
+        if row.source is None or row.started_at is None or row.loss_last is None or (row.world_size or 1) < 2:
+            return None
+        told = (row.format, row.started_at, row.loss_first, row.loss_last, row.eval_loss, row.measured_steps)
+        first = self._ranks.setdefault((*told, row.world_size, _NUMBER.sub("#", row.source)), row.source)
+        return None if first == row.source else first
 
     def _is_same(self, one: str, other: str) -> bool:
         digest = self._digest(one)

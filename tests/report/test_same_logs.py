@@ -105,3 +105,31 @@ def test_copies_alone_count_once_and_a_name_given_twice_is_no_copy(tmp_path: Pat
     with pytest.warns(PassedOverWarning, match="one measurement counts once"):
         runs = collect([tmp_path / "kept", tmp_path / "others"])
     assert [Path(one.source).parent.name for one in runs] == ["kept", "others"]
+
+
+def titan(rank: int, second: int = 0, loss: float = 10.0) -> str:
+    """What each rank of eight prints of one training; its own rate differs a little."""
+    at = f"[rank{rank}]:[titan] 2025-10-01 12:00:{second:02}"
+    steps = "".join(
+        f"{at},{n:03} - root - INFO - step: {n:2}  loss: {loss - n / 20:.4f}  memory: 2.50GiB(3.1%)  tps: {5850 + rank}  mfu: 34.29%\n"
+        for n in (1, *range(10, 101, 10))
+    )
+    return f"{at},000 - root - INFO - Starting job: x\n{at},001 - root - INFO - Building 1-D device mesh with ['dp_shard'], [8]\n{steps}"
+
+
+@pytest.mark.parametrize("name", ["none_abc/attempt_0/{}/stdout.log", "train-123456_{}.out", "log_node{}.txt"])
+def test_the_logs_of_the_ranks_of_one_training_count_once(tmp_path: Path, name: str) -> None:
+    for rank in range(4):
+        path = tmp_path / "one" / name.format(rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(titan(rank))
+    with pytest.warns(
+        PassedOverWarning, match="of another rank of the training of .*: one measurement counts once"
+    ) as told:
+        [run] = collect([tmp_path / "one"])
+    assert len(told) == 3 and run.row.tokens_per_second == 8 * 5850
+    for number, (second, loss) in enumerate([(0, 10.0), (30, 10.0), (0, 10.1)]):  # begun later, or another seed
+        path = tmp_path / "three" / f"run{number}.log"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(titan(0, second, loss))
+    assert len(collect([tmp_path / "three"])) == 3
