@@ -20,7 +20,7 @@ LINES = [
     "cat <<EOF > ~/.netrc\nmachine h\n  login me\n  password {}\nEOF", "printf '[client]\\npassword={}\\n' > ~/.my.cnf",
     "cat > ~/.my.cnf <<EOF\n[client]\npassword = {}\nEOF", "echo https://me:{}@h > ~/.git-credentials",
     "curl -b 'session={}' http://h", "curl -sSLb sid={} http://h", "curl --cookie \"sid={}; a=b\" http://h",
-    "curl -u me:{} http://h", "curl -sSLu me:{} http://h", "wget --password={} http://h", "wget --http-password {} http://h",
+    "curl -u me:{} http://h", "curl -u :{} http://h", "twine upload -u me -p {} dist/*", "curl -sSLu me:{} http://h", "wget --password={} http://h", "wget --http-password {} http://h",
     "python -c 'login(\"{}\")'", "python -c 'import wandb; wandb.login(key=\"{}\")'", "python -c \"login(token='{}')\"", "python x.py 'hub.login(\"me\", \"{}\")'",
     "mysql -u me -p{} db", "mysqldump -p{} db", "sshpass -p {} ssh h", "openssl rsa -in k -passin pass:{}", "openssl enc -aes-256-cbc -k {} -in a",
 ]  # fmt: skip

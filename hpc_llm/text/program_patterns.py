@@ -19,7 +19,9 @@ _CURL_FLAGS = r"-[0-9aBfgGiIjJklLnNOpqRsSvZ#]{0,8}"
 _PASSWORD_OF_HTTP = (
     r"--(?:oauth2-bearer|(?:proxy-|ftp-|http-)?password|pass|proxy-pass|tlspassword)[\ =]" + _VALUE.format("v0")
 )
-_LOGIN_OF_CURL = r"(?:-[a-zA-Z#]{0,8}[uU][\ =]?|--(?:proxy-)?user[\ =])" + _USER.format(":", "v1")
+_LOGIN_OF_CURL = r"(?:-[a-zA-Z#]{0,8}[uU][\ =]?|--(?:proxy-)?user[\ =])" + _USER.replace("{{1,60}}", "{{0,60}}").format(
+    ":", "v1"
+)
 _COOKIE = rf"(?:{_CURL_FLAGS}b\ ?|--cookie[\ =])" + (
     r"""(?:'[^'=\s]{1,60}=(?P<v2s>[^'\n]{3,300})'|"[^"=\s]{1,60}=(?P<v2d>[^"\n]{3,300})"|[^\s'"=;|&$<>]{1,60}=(?P<v2>[^\s'"$<>(|&;`][^\s'"|&;`]{2,199}))"""
 )
@@ -29,6 +31,7 @@ _PASSWORD_OF_OPENSSL = r"(?:-[a-z]{0,12}pass[a-z]{0,4}|-k|-K)\ pass:" + _VALUE.f
 _TAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"curl", (_LOGIN_OF_CURL, _PASSWORD_OF_HTTP, _COOKIE)),
     (r"wget", (_PASSWORD_OF_HTTP,)),
+    (r"twine\ upload", (r"(?:-p\ ?|--password[\ =])" + _VALUE.format("v0"),)),
     (r"https?|xh", (r"(?:-a|--auth)[\ =]?" + _USER.format(":", "v0"),)),
     (r"wandb\ login", (r"(?P<v0>(?:local-)?[0-9a-f]{40})(?![0-9A-Za-z])",)),
     (r"redis-cli|keydb-cli|valkey-cli", (r"(?:-a|--pass)\ " + _VALUE.format("v0"),)),

@@ -9,7 +9,7 @@ from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_values import is_composed, is_generated, is_harmless, is_number
 
 _PROGRAMS = late_pattern(
-    r"(?<![\w.-])(?:curl|wget|https?|xh|ssh-keygen|mount[.\w]{0,6}|wandb|(?:redis|keydb|valkey)-cli|mongo\w{0,8}|cqlsh|ncftp\w{0,4}|sqlcmd|zip|unzip|ipmitool|mosquitto_\w{3}|rdesktop"
+    r"(?<![\w.-])(?:curl|wget|twine|https?|xh|ssh-keygen|mount[.\w]{0,6}|wandb|(?:redis|keydb|valkey)-cli|mongo\w{0,8}|cqlsh|ncftp\w{0,4}|sqlcmd|zip|unzip|ipmitool|mosquitto_\w{3}|rdesktop"
     r"|7z\w?|rar|unrar|ldap\w{3,6}|lftp|s?ftp|smb\w{3,6}|rpcclient|net|openssl|htpasswd|[xw]freerdp3?|rclone|sqlplus)(?:\.exe)?\ "
     r"|\|\ {0,3}(?:[\w./-]{0,60}/)?(?:kinit|sudo|cryptsetup|gpg|smbpasswd|chpasswd|passwd|iinit|aklog|klog|vncpasswd|hf\ |[\w -]{2,42}\blogin)"
     r"|<<<"
