@@ -75,7 +75,11 @@ def test_what_is_wrong_whatever_the_data_hold_prepares_nothing(
     "asked",
     [
         {"epochs": 2},
-        {"epochs": 0.5, "set": ["eval_every=7", "packing=none", "too_long=drop"], "save_every": 5},
+        {
+            "epochs": 0.5,
+            "set": ["eval_every=7", "validation_fraction=0.2", "packing=none", "too_long=drop"],
+            "save_every": 5,
+        },
         {"task": "infer", "set": ["queries=9", "new_tokens=8"]},
         {"task": "infer", "set": ["split=train", "prompt_tokens=16"]},
     ],

@@ -201,7 +201,7 @@ def _planned(
     unprepared: bool = False,
 ) -> list[PlanWithOrigins]:
     """The plans of the runs of one cluster; a refusal names all runs that it holds for."""
-    from hpc_llm.api.corpora import Corpora
+    from hpc_llm.api.corpora import Corpora, refuse_to_evaluate_nothing
     from hpc_llm.api.fit import with_memory
     from hpc_llm.api.recomputing import with_fewest_recomputed
     from hpc_llm.api.searching import with_first_size
@@ -220,6 +220,8 @@ def _planned(
         _check_secrets(one, preview)
         one = with_memory(with_first_size(check_start(one), cluster), cluster)
         _check_deadline(one.plan.job)
+        if lack is not None:
+            refuse_to_evaluate_nothing(experiment, cluster)
         if lack is not None and not unprepared:
             raise lack  # once all else is as it should be: nothing is prepared for what cannot run
         return replace(one, study=run.place) if run.place else one

@@ -121,8 +121,7 @@ class Corpora:
         files = source_files(wanted.sources)
         if find(experiment.task).trains:
             refuse_without_training(wanted.sources, {file.split for file in files})
-        if not fraction_of(files, wanted.validation_fraction):
-            _refuse_to_evaluate_nothing(experiment, files)
+        fraction_of(files, wanted.validation_fraction)
         _tell_same(files, caches)
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):
@@ -135,15 +134,19 @@ class Corpora:
         return check_contents(own_facts(folder), caches)
 
 
-def _refuse_to_evaluate_nothing(experiment: Experiment, files: Sequence[SourceFile]) -> None:
-    """Refuse, before they are prepared, data of which nothing will be held out where an evaluation is asked for; of a set that comes from
-    a hub nobody knows yet which splits it has."""
-    from hpc_llm.corpus.sources import HUB
+def refuse_to_evaluate_nothing(experiment: Experiment, cluster: Cluster) -> None:
+    """Refuse data that are not prepared yet where an evaluation is asked for and nothing of them will be held out; of a set that comes
+    from a hub nobody knows yet which splits it has."""
+    from hpc_llm.corpus.sources import HUB, fraction_of, source_files
     from hpc_llm.corpus.words import VALIDATION
+    from hpc_llm.planning.data import wanted_corpus
     from hpc_llm.planning.settings import Settings
 
-    settings = Settings(experiment.set)
-    if settings.applied("eval_every", None) is None or any(one.split == VALIDATION or one.kind == HUB for one in files):
+    settings, wanted = Settings(experiment.set), wanted_corpus(experiment, cluster)
+    if wanted is None or settings.applied("eval_every", None) is None:
+        return
+    files = source_files(wanted.sources)
+    if fraction_of(files, wanted.validation_fraction) or any(f.split == VALIDATION or f.kind == HUB for f in files):
         return
     raise DataRequestError(
         f"{settings.said('eval_every')} asks for an evaluation, and nothing of the data is held out: hold a part out with "

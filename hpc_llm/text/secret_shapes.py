@@ -78,9 +78,16 @@ def is_random(text: str) -> bool:
     return {"A", "a", "0"} <= set(kinds) and changes * 5 >= length * 2
 
 
+_WORD = late_pattern(r"[A-Z][a-z]{2,}")
+
+
 def is_drawn(text: str) -> bool:
     """Whether letters of both cases and digits are mixed as chance mixes them, and not as CamelCase or a list of settings does."""
     upper, lower, digits = (sum(map(kind, text)) for kind in (str.isupper, str.islower, str.isdigit))
     kinds = [c.isupper() - c.isdigit() for c in text]
     changes = sum(one != other for one, other in itertools.pairwise(kinds))
-    return digits > 0 and digits * 3 <= len(text) <= 5 * min(upper, lower) and changes * 2 >= len(text) - 1
+    words = _WORD.findall(
+        text
+    )  # chance makes words of three letters and more, and hardly ever most of a key of four of them
+    is_mixed = digits > 0 and digits * 3 <= len(text) <= 5 * min(upper, lower) and changes * 2 >= len(text) - 1
+    return is_mixed and (len(words) < 4 or sum(map(len, words)) * 10 < len(text) * 7)

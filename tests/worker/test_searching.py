@@ -439,6 +439,10 @@ def test_two_ranks_out_of_memory_agree(tmp_path: Path, copied_ranks: None) -> No
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads(RunPaths(tmp_path / "r").result.read_text())
+    # oneDNN says nothing of memory where it is the first that gets none; the search tries such a size again.
+    silent = [one for one in result["tries"] if "could not create a primitive" in str(one["why"])]
+    assert len(silent) <= 1
+    result["tries"] = [one for one in result["tries"] if one not in silent]
     assert sizes_of(result) == [(19, "MEMORY"), (1, "FITS"), (1, "FITS")]
     [found] = result["search"]
     assert found["largest"] == found["fastest"] and found["largest"]["gradient_accumulation_steps"] == 19
