@@ -58,7 +58,7 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     ),
     (
         lambda case: case.plan.model.precision == "fp32",
-        "fp32: two such runs were measured, and took 8 and 9 % more",
+        "fp32: four such runs were measured, and took up to 5 % more",
         0.15,
     ),
     (_is_fp16, "fp16: counted as bf16, three such runs were measured", 0.08),
