@@ -10,7 +10,12 @@ from itertools import islice
 # Each begins with fixed text, which is found several times as fast as a choice between them.
 _STEPS = (
     re.compile(
-        rb"oss(?<!val[ _][lL]oss)(?<!est[ _][lL]oss)(?<!alid[ _][lL]oss)(?<!ation[ _][lL]oss)(?:[ _/(]{1,2}(?:train(?:ing)?|avg|mean)\)?)?['\"]?(?:[ \t]*[:=|][ \t]*|[ \t]+)['\"]?[-+]?\d"
+        rb"oss(?<!val_loss)(?<!test_loss)"
+        + b"".join(
+            rb"(?<!\b%b[ _][lL]oss)" % word
+            for word in (b"[vV]al", b"[eE]val", b"[tT]est", b"[vV]alid", b"[vV]alidation", b"[eE]valuation")
+        )
+        + rb"(?:[ _/(]{1,2}(?:train(?:ing)?|avg|mean)\)?)?['\"]?(?:[ \t]*[:=|][ \t]*|[ \t]+)['\"]?[-+]?\d"
     ),
     re.compile(rb"it/s[\],]"),
     re.compile(rb"s/it[\],]"),
@@ -21,6 +26,7 @@ _STEPS = (
 )
 """The parts of a line by which it shows as a training step."""
 _ASIDE = re.compile(rb"(?i)(?<![a-z])(?:test|e?val|valid|validation|evaluation)[ _]loss['\"]?[ \t:=|]{1,4}[\d.]")
+"""The loss of an evaluation."""
 _PREPARES = re.compile(
     rb"[^\n|%]{0,60}\b(?:[Ll]oading|[Dd]ownload\w*|Fetching|Map|Filter|Generating|[Tt]okeni[sz]\w*|Running tokenizer|Resolving|Saving|Convert\w*"
     rb"|[Pp]re-?process\w*|Packing|Grouping|Extract\w*|Capturing|Quantiz\w*|Materializ\w*|Creating|Merging|Casting|Flattening|Sharding|Compiling)\b[^\n|%]{0,80}\d{1,3}%(?: Completed )?\|"

@@ -290,6 +290,7 @@ BAR = "".join(f" {n}%|##   | {n}/100 [0{n // 60}:{n % 60:02}<01:00,  1.54s/it]\n
         ("step 3: loss 2.25\nwaiting\n", "The output stops after training steps, with lines of which no cause is known."),
         ("(EngineCore_DP0 pid=18) Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:04<00:12,  4.21s/it]\nApplication shutdown complete.\n", ""),
         ("Average test loss: 0.0695\n", ""),
+        ("distillation loss: 2.31\nretrieval loss: 0.42\n", "The output stops in the middle of training, without an error."),
     ],
 )  # fmt: skip
 def test_what_an_output_without_an_error_stops_with_is_said_as_it_is(text: str, said: str, diagnose: Diagnose) -> None:
