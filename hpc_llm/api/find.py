@@ -191,7 +191,7 @@ def _matches(text: str, runs: Sequence[RunPaths], whole: bool) -> list[RunPaths]
     starts = [
         run
         for run in runs
-        if run.run_id.startswith(text) and (_MADE.match(run.run_id) or not run.run_id[len(text)].isalnum())
+        if run.run_id.startswith(text) and (_MADE.match(run.run_id) or not run.run_id[len(text) :][:1].isalnum())
     ]
     return (not whole and starts) or _own_of([run for run in runs if _job_id(run) == text])
 

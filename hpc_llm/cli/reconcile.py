@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -10,9 +9,6 @@ import typer
 
 from hpc_llm.cli.options import JsonOption, LogsOption
 from hpc_llm.cli.output import note, print_json, with_logs
-
-_UNKNOWN = "cannot be told"
-_NOT_DONE = ("left as it is", _UNKNOWN)
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +27,7 @@ def reconcile_command(
     from hpc_llm.api.reconciling import reconcile
 
     done = reconcile(runs or None, logs=logs, dry_run=dry_run)
+    code = 1 if any(one.deed.name == "UNKNOWN" for one in done) else 0
     if as_json:
         print_json(
             {
@@ -39,17 +36,12 @@ def reconcile_command(
                 ]
             }
         )
-        raise typer.Exit(_code(one.deed.value for one in done))
+        raise typer.Exit(code)
     would = "would be " if dry_run else ""
     for one in done:
-        deed = one.deed.value if one.deed.value in _NOT_DONE else would + one.deed.value
+        deed = one.deed.value if one.deed.name in ("LEFT", "UNKNOWN") else would + one.deed.value
         job = f" as job {one.job_id}" if one.job_id else ""
         typer.echo(f"{one.run_id}  {deed}{job}{f': {with_logs(one.why)}' if one.why else ''}")
     if not done:
         note("the runs and the scheduler agree: there is nothing to put right")
-    raise typer.Exit(_code(one.deed.value for one in done))
-
-
-def _code(deeds: Iterable[str]) -> int:
-    """Of the command: 1 where a scheduler did not answer."""
-    return 1 if _UNKNOWN in deeds else 0
+    raise typer.Exit(code)
