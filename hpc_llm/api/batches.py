@@ -220,10 +220,10 @@ def _planned(
         _check_secrets(one, preview)
         one = with_memory(with_first_size(check_start(one), cluster), cluster)
         _check_deadline(one.plan.job)
-        if lack is not None:
+        if lack is not None:  # once all else is as it should be: nothing is prepared for what cannot run
             refuse_to_evaluate_nothing(experiment, cluster)
-        if lack is not None and not unprepared:
-            raise lack  # once all else is as it should be: nothing is prepared for what cannot run
+            if not unprepared:
+                raise lack
         return replace(one, study=run.place) if run.place else one
 
     return each(runs, cluster.name, planned_run, several=several)
