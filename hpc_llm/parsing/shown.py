@@ -69,6 +69,8 @@ def kind_of(known: Mapping[str, Value], columns: Mapping[str, object], has_train
         return TRAIN
     evaluated = any(columns.get(name) is not None for name in ("eval_loss", "perplexity"))
     evaluated = evaluated or EVALUATES in known or shown.evaluates
+    if shown.steps and not evaluated and PREDICTS not in known:
+        return TRAIN
     if shown.steps or (BEFORE_TRAINING in known and EVALUATES not in known):
-        return None if evaluated or PREDICTS in known or not shown.steps else TRAIN
+        return None
     return EVAL if evaluated else INFER if PREDICTS in known else None
