@@ -34,6 +34,7 @@ _ACTOR = re.compile(rb"\(\w{1,60} pid=\d{1,10}[^()\n]{0,60}\) ?$")
 _PROCESS = re.compile(r"\(\w{1,60} pid=\d{1,10}[^()\n]{0,60}\)")
 """The same at the beginning of a line: of one process."""
 _OFTEN = 3
+"""So many times one process raises what it goes on after."""
 _INDENTED = re.compile(rb"(?:\(\w{1,60} pid=[^()\n]{1,80}\) ?|\[(?:rank)?\d{1,5}\]:? ?|\d{1,5}: )?[ \t]{2}")
 _BESIDE = re.compile(
     rb"/(?:wandb|mlflow|tensorboard|tensorboardX|comet_ml|neptune|aim|clearml|codecarbon|trackio|swanlab|jieba)/|/bitsandbytes/(?:cextension|cuda_setup/)"
@@ -144,9 +145,10 @@ def without_repeated(found: Sequence[Found], overcome: set[str]) -> list[Found]:
     )
     often = {place for (place, _), times in processes.items() if times >= _OFTEN and place is not None}
     overcome |= often
-    return [
-        one
-        for one in found
-        if one.cause.id not in _OF_ONE_CALL
-        or not (one.caught_at in overcome or (often and not one.ends_process and _PROCESS.match(one.text)))
-    ]
+
+    def is_survived(one: Found) -> bool:
+        # Of such processes what is told without frames, as lines of several stand between each other, is no end either.
+        is_told = bool(often) and not one.ends_process and _PROCESS.match(one.text) is not None
+        return one.cause.id in _OF_ONE_CALL and (one.caught_at in overcome or is_told)
+
+    return [one for one in found if not is_survived(one)]
