@@ -67,7 +67,7 @@ from hpc_llm.planning.recipe import (
 )
 from hpc_llm.planning.recompute import AUTO
 from hpc_llm.planning.recompute_choice import choose_recompute
-from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources, check_shown, expected_gpu
+from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources, check_variables, expected_gpu
 from hpc_llm.planning.search import check_asked, settle_search
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.sharing import check_sharing, check_task
@@ -388,7 +388,7 @@ def _job(
         cpus_per_task=cores,
         mem=mem,
         sbatch=dict(ask.options),
-        env=check_shown(draft.put("env", *env), ask.parallel.gpus_per_node, draft.notices),
+        env=check_variables(draft.put("env", *env), ask.parallel.gpus_per_node, draft.notices),
         env_file=draft.first("env_file", said("env_file"), (cluster.env.file, f"cluster {cluster.name}: env.file")),
     )
 

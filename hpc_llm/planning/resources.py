@@ -104,13 +104,19 @@ _SHOWS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
 """Variables that list the GPUs of a node which a process sees; a number below 0 ends the list."""
 
 
-def check_shown(env: dict[str, str], gpus: int, notices: list[str]) -> dict[str, str]:
-    """The variables of the job; raises PlanError where one lets its ranks see fewer GPUs of a node than it asks for. Of one that is the
-    word null it is noticed that this takes nothing back, as it does in a file."""
-    for name in (name for name, value in env.items() if value in ("null", "None")):
-        notices.append(
-            f"env.{name} is the word {env[name]}, as text: `env.{name}=` with nothing behind it makes it empty"
-        )
+def check_variables(env: dict[str, str], gpus: int, notices: list[str]) -> dict[str, str]:
+    """The variables of the job. Raises PlanError where one lets its ranks see fewer GPUs of a node than it asks for; of one that is the
+    word null it is noticed that this takes nothing back, as null does in a file."""
+    _check_shown(env, gpus)
+    notices += [
+        f"env.{name} is the word {value}, as text: `env.{name}=` with nothing behind it makes it empty"
+        for name, value in env.items()
+        if value in ("null", "None")
+    ]
+    return env
+
+
+def _check_shown(env: dict[str, str], gpus: int) -> None:
     for name in _SHOWS:
         value = str(env.get(name, ""))
         if name not in env or "$" in value:
@@ -121,7 +127,6 @@ def check_shown(env: dict[str, str], gpus: int, notices: list[str]) -> dict[str,
                 f"env.{name} is {value!r}, which shows {counted(shown, 'GPU')}, and the job has {gpus} per node: several ranks would take the same one. "
                 f"Leave it out{f', or take --gpus-per-node {shown}' if shown else ''}."
             )
-    return env
 
 
 def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft) -> str:
