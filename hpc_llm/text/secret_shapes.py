@@ -79,6 +79,7 @@ def is_random(text: str) -> bool:
 
 
 _WORD = late_pattern(r"[A-Z][a-z]{2,}")
+"""In the name of a class."""
 
 
 def is_drawn(text: str) -> bool:
@@ -86,8 +87,11 @@ def is_drawn(text: str) -> bool:
     upper, lower, digits = (sum(map(kind, text)) for kind in (str.isupper, str.islower, str.isdigit))
     kinds = [c.isupper() - c.isdigit() for c in text]
     changes = sum(one != other for one, other in itertools.pairwise(kinds))
-    words = _WORD.findall(
-        text
-    )  # chance makes words of three letters and more, and hardly ever most of a key of four of them
     is_mixed = digits > 0 and digits * 3 <= len(text) <= 5 * min(upper, lower) and changes * 2 >= len(text) - 1
-    return is_mixed and (len(words) < 4 or sum(map(len, words)) * 10 < len(text) * 7)
+    return is_mixed and not _is_of_words(text)
+
+
+def _is_of_words(text: str) -> bool:
+    """Whether four words and more are most of it, as of a class: of drawn ones those of one in 300."""
+    words = _WORD.findall(text)
+    return len(words) >= 4 and sum(map(len, words)) * 10 >= len(text) * 7
