@@ -245,9 +245,8 @@ def _finish(values: dict[str, Value]) -> None:
         leave_empty(values, "step time: it is that of the first step alone, which is a warm-up")
     elif done and time:
         if isinstance(done, int):
-            if (
-                values.setdefault("measured_steps", done) == done
-            ):  # else some were timed, and not those of the first line
+            # Where the lines were timed, those of the first are not among them.
+            if values.setdefault("measured_steps", done) == done:
                 values["warmup_steps"] = 0
         else:
             said = "number of steps: a rounded rate alone says it"
