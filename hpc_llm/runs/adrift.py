@@ -29,15 +29,16 @@ def cut_off(logs: Path) -> list[Reconciled]:
     where a scheduler to which this user has submitted runs of it does not say what goes on."""
     told = _told(logs)
     gone, renamed = _cut_off(logs, told)
-    noted = {one.scheduler for one in notes_in(logs)}
+    silent = [(each, " ".join(silence.split()).rstrip(".")) for each, _, silence in told if silence]
+    noted = {one.scheduler for one in notes_in(logs)} if silent else set()
     why = "whether a job goes on whose folder is gone or renamed, for {} does not answer: {}. Ask again later"
     return [
         *gone,
         *renamed,
         *(
-            Reconciled(str(logs), Deed.UNKNOWN, why=why.format(each.title, " ".join(silence.split()).rstrip(".")))
-            for each, _, silence in told
-            if silence and each.name in noted
+            Reconciled(str(logs), Deed.UNKNOWN, why=why.format(each.title, silence))
+            for each, silence in silent
+            if each.name in noted
         ),
     ]
 

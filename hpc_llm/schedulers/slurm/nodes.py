@@ -68,14 +68,15 @@ def objections_to_nodes(plan: Plan, cluster: Cluster) -> Iterator[str]:
     there = live_nodes(plan.job.partition) if said and plan.job.partition else {}
     if not there:
         return
-    if len(said) > 1 and (both := sorted(set.intersection(*(set(_expanded(options[name])) for name in said)))):
+    named = {name: _expanded(options[name]) for name in said}
+    if len(said) > 1 and (both := sorted(set(named["nodelist"]) & set(named["exclude"]))):
         yield Objection(
             f"--nodelist={options['nodelist']} and --exclude={options['exclude']} both name {', '.join(both[:_SHOWN])}",
             "Take what is to be left out of --nodelist.",
         )
     for name in said:
         judge = _excluded if name == "exclude" else _named
-        yield from judge(plan, f"--{name}={options[name]}", _expanded(options[name]), there)
+        yield from judge(plan, f"--{name}={options[name]}", named[name], there)
 
 
 def _named(plan: Plan, said: str, names: Collection[str], there: dict[str, LiveNode]) -> Iterator[str]:
