@@ -310,13 +310,13 @@ def _document(name: str, first: bytes, rest: Iterator[bytes]) -> tuple[bytes | N
         return None, first, rest
     whole = sources.head(chain((first,), rest), sources.LARGEST_DOCUMENT + 1)
     if len(whole) > sources.LARGEST_DOCUMENT:
-        most = sources.LARGEST_DOCUMENT >> 20
-        pass_over(name, f"a document larger than {most} MiB is not read whole, but line by line")
-        return None, whole[: len(first)], _parts(whole, len(first), rest)
-    if is_too_heavy(whole):
-        pass_over(name, "a document of so many values is not read whole, but line by line")
-        return None, whole[: len(first)], _parts(whole, len(first), rest)
-    return whole, whole, rest
+        what = f"larger than {sources.LARGEST_DOCUMENT >> 20} MiB"
+    elif is_too_heavy(whole):
+        what = "of so many values"
+    else:
+        return whole, whole, rest
+    pass_over(name, f"a document {what} is not read whole, but line by line")
+    return None, first, _parts(whole, len(first), rest)
 
 
 def _parts(whole: bytes, begin: int, rest: Iterator[bytes]) -> Iterator[bytes]:
