@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from hpc_llm.corpus.words import DOCUMENTS
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.fused_loss import fused_loss_bytes
 from hpc_llm.estimating.sizes import Block
@@ -130,7 +131,7 @@ def _has_no_kernel(case: Case) -> bool:
     """Whether torch multiplies attention out: of its kernels on a GPU that keep no scores, the one that takes fp32 shares no keys among
     heads. With a mask between documents transformers repeats keys itself, which that one takes."""
     shares_keys = case.sizes.keys < case.sizes.attention
-    is_masked = getattr(case.plan.workload, "packing", None) == "documents"
+    is_masked = case.plan.training.packing == DOCUMENTS
     return case.width == 4 and shares_keys and not is_masked and case.plan.parallel.gpus_per_node > 0
 
 
