@@ -191,6 +191,7 @@ ADDRESS = "https://example.org/a/b"
         (["parse", ADDRESS], f"{ADDRESS}: that is"),
         (["report", ADDRESS], f"{ADDRESS}: that is"),
         (["report", ".", "-o", ADDRESS], f"output {ADDRESS}: that is"),
+        (["report", ".", "--baseline", "https://me:s3cretPw9@h.example/x"], "--baseline (hidden)h.example/x: that is"),
         (["diagnose", ADDRESS], f"{ADDRESS}: that is"),
         (["status", ADDRESS], f"{ADDRESS}: that is"),
         (["fetch", "gsm8k", "--to", ADDRESS], f"to {ADDRESS}: that is"),

@@ -153,6 +153,8 @@ def _baseline(named: Named, logs: str | os.PathLike[str] | None) -> tuple[Path, 
     from hpc_llm.reporting import read_baseline
 
     found = paths_of_logs(named, logs)
+    for path in found:
+        refuse_address("--baseline", os.fspath(path))
     if len(found) != 1:
         raise RequestError(f"the baseline {named} names {len(found)} runs: name one.")
     return Path(found[0]), read_baseline(Path(found[0]))

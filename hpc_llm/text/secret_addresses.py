@@ -1,5 +1,7 @@
 """Addresses that let somebody in: a password before the host, or a segment of the path that nobody else can guess.
 
+What was taken for a path has one slash behind its scheme.
+
 A password may hold any character, so where it ends is known by the host behind it; a segment is known by its random letters, or
 by a word before it. Standard library only.
 """
@@ -14,7 +16,9 @@ from hpc_llm.text.secret_names import tells
 from hpc_llm.text.secret_shapes import is_drawn
 from hpc_llm.text.secret_values import is_composed, is_generated, is_reference
 
-_USER = late_pattern(r"(?<![A-Za-z0-9+.-])(?:[A-Za-z][A-Za-z0-9+.-]{0,20}:)?//[^\s/?#@:'\"\[<>]{0,200}:")
+_USER = late_pattern(
+    r"(?<![A-Za-z0-9+.-])(?:(?:[A-Za-z][A-Za-z0-9+.-]{0,20}:)?//|[A-Za-z][A-Za-z0-9+.-]{1,20}:/)[^\s/?#@:'\"\[<>]{0,200}:"
+)
 _REST = late_pattern(r"(?:[^\s<>'\"`]|['\"`](?![,;:\])}\s]|\Z)){1,500}")
 _PORT = late_pattern(r"(?:\d{1,5}|port|PORT|\$\{?\w{1,40}\}?|\{\w{1,40}\}|%[ds])(?=[/?#,;)\]}'\"]|\Z)")
 _HOST = r"[A-Za-z0-9][A-Za-z0-9-]{0,62}(?:\.[A-Za-z0-9-]{1,63}){0,8}"
@@ -32,7 +36,7 @@ _LABELS = frozenset(
 _NO_HOST = late_pattern(r"v?\d+(?:\.\d+){0,2}[a-z]?\d*|sha\d{3}|md5|latest|main|master|dev|stable|nightly|HEAD")
 """Versions, branches and sums, which stand behind an `@` in names of packages and images."""
 _ENDS = frozenset("='\"")
-_ADDRESS = late_pattern(r"(?i:https?|wss?)://([^\s/\"'<>|?#`]{1,200})(/[^\s\"'<>|?#`,;)\]}]{8,2000})")
+_ADDRESS = late_pattern(r"(?i:https?|wss?)://?([^\s/\"'<>|?#`]{1,200})(/[^\s\"'<>|?#`,;)\]}]{8,2000})")
 _SEGMENT = late_pattern(r"[^/]+")
 _BOT = late_pattern(r"bot[0-9]{5,20}:([A-Za-z0-9_-]{20,200})")
 _HOOK = late_pattern(r"(?:incoming[_-]?)?(?:web)?hooks?(?:b\d)?|workflows", re.IGNORECASE)
@@ -67,12 +71,12 @@ def secrets_in_addresses(text: str) -> Iterator[tuple[int, int]]:
         yield from _plain_logins(text)
     if any(service in text for service in _SERVICES):
         yield from _segments_of_services(text)
-    if "://" in text:
+    if ":/" in text:
         yield from _segments(text)
 
 
 def _logins(text: str) -> Iterator[tuple[int, int]]:
-    """Those behind `//`."""
+    """Those behind `//`, or a scheme and one slash."""
     for found in _USER.finditer(text):
         rest = _REST.match(text, found.end())
         password = _password(rest[0]) if rest else ""

@@ -28,7 +28,7 @@ _ENTRY = late_pattern(
     r"""(?:(?<![A-Za-z0-9_-])|(?<=\\[nt]))(?:password|passwd|pass)(?:\ ?=\ ?|(?:\ |\t|\\[nt]){1,5})["']?(?P<said>[^\s"'\\$<>(){=-][^\s"'\\]{2,200})"""
 )
 """The same of `.netrc` and `.my.cnf`, in lines or in the escapes that printf makes lines of."""
-_IN_ADDRESS = late_pattern(r"""://[^\s:/@"'$]{1,80}:(?P<said>[^\s:/@"'$<({]{3,200})@""")
+_IN_ADDRESS = late_pattern(r"""://?[^\s:/@"'$]{1,80}:(?P<said>[^\s:/@"'$<({]{3,200})@""")
 
 
 def secrets_in_logins(text: str) -> Iterator[tuple[int, int]]:
