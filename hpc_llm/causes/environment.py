@@ -355,7 +355,7 @@ PROFILER = Cause(
 )
 
 _ONLY_ENDS = re.compile(
-    rb"[^\S\n]*(?:[^\n]{0,300}(?:not found|\b127\b)[^\n]{0,300}|(?:srun|slurmstepd|hpc-llm)\S{0,80}: [^\n]{0,400}|[-=*#]{3}[^\n]{0,300}"
+    rb"[^\S\n]*(?:(?=[^\n]{0,300}?(?:not found|\b127\b))[^\n]{0,620}|(?:srun|slurmstepd|hpc-llm)\S{0,80}: [^\n]{0,400}|[-=*#]{3}[^\n]{0,300}"
     rb"|[^\n]{0,80}\b[Jj]ob\b[^\n]{0,80}\b(?:finished|ended|end|done|complete|completed|exited)\b[^\n]{0,200})?(?:\n|\Z)"
 )
 """A line that is printed when a job is over, or by the shell of what is missing as well."""

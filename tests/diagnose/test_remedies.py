@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -51,13 +52,17 @@ def asked_again(base: dict[str, Any], cluster: str, method: str, line: str) -> P
     return planned(cluster, asked.pop("method", method), **asked).plan
 
 
+ASKED: tuple[dict[str, Any], ...] = (
+    {},
+    {"gpus_per_node": 1},
+    {"micro_batch_size": 8, "gradient_accumulation_steps": 3},
+)
+
+
 def cases() -> list[tuple[str, str, dict[str, Any]]]:
-    found = []
-    for cluster in CLUSTERS:
-        for method in (*METHODS, *COMPOSED):
-            for asked in ({}, {"gpus_per_node": 1}, {"micro_batch_size": 8, "gradient_accumulation_steps": 3}):
-                found.append((cluster, method, {"steps": 1000, "model": "llama2-7b", **asked}))
-    return found
+    """Each method on each cluster with one of three sizes, so that every method and every cluster is met with each of them."""
+    pairs = itertools.product(enumerate(CLUSTERS), enumerate((*METHODS, *COMPOSED)))
+    return [(c, m, {"steps": 1000, "model": "llama2-7b", **ASKED[(i + j) % len(ASKED)]}) for (i, c), (j, m) in pairs]
 
 
 @pytest.mark.parametrize("cause", BY_PLAN)
