@@ -34,7 +34,19 @@ OF_THE_FABRIC = (
         remedy=_OVER_TCP,
     ),
 )  # fmt: skip
+_AS_ROOT = (
+    "start the job as a user that is not root: Open MPI's launcher refuses root\n"
+    "where there is no other user, as in many containers: mpirun --allow-run-as-root (launch.mpirun_args of the profile); or set both variables that the message names, "
+    "--set env.OMPI_ALLOW_RUN_AS_ROOT=1 and env.OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 (PRTE_… in place of OMPI_… where it says so)"
+)
+_IS_ROOT = "Open MPI's launcher was started as root, refused that, and started nothing."
 OF_THE_LAUNCH = (
+    sign(
+        "has detected an attempt to run as root",
+        r"^[^\n]{0,40}?\b[\w.-]{1,40} has detected an attempt to run as root",
+        meaning=_IS_ROOT,
+        remedy=_AS_ROOT,
+    ),
     sign(
         ("It looks like ", "*** An error occurred in MPI_Init"),
         r"^[^\n]{0,40}It looks like (?:MPI_INIT|MPI runtime init|(?:opal|orte|prte|ompi)\w{0,12}) failed for some reason"

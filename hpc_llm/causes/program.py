@@ -29,6 +29,11 @@ OF_A_CHILD = sign(
 )
 """Who is started by another process reads first what that one hands it, and gets it by halves where that one ended."""
 
+_ALONE = (
+    "no data loader workers (num_workers=0) shows the error itself, with its traceback\n"
+    "look for what a worker wrote before that line"
+)
+
 PYTHON_EXCEPTION = Cause(
     id="python_exception",
     title="a Python exception",
@@ -122,14 +127,20 @@ PYTHON_EXCEPTION = Cause(
             ),
         ),
         sign(
-            "exited unexpectedly",
-            r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) exited unexpectedly",
+            "exited unexpectedly with exit code ",
+            r"DataLoader worker \(pid \d+\) exited unexpectedly with exit code \d+",
             precedence=46,
             confidence=0.8,
-            remedy=(
-                "fewer data loader workers, or none (num_workers=0), which shows the error itself\n"
-                "more memory of the host: sbatch --mem=…; what was used: sacct -j JOB -o MaxRSS"
-            ),
+            meaning="A worker of the data loader failed and ended itself, and was not killed: what failed in it, an exception mostly, is not in that line.",
+            remedy=_ALONE,
+        ),
+        sign(
+            "exited unexpectedly",
+            r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly",
+            precedence=46,
+            confidence=0.8,
+            remedy=_ALONE
+            + "\nwhere the scheduler or the kernel says that one was killed, more memory of the host: sbatch --mem=…; what was used: sacct -j JOB -o MaxRSS",
         ),
         # Where nothing trains no loss ran away.
         sign(
@@ -229,6 +240,16 @@ PYTHON_EXCEPTION = Cause(
     ),
 )
 
+_NO_CLASS = (
+    "The loss was given a label that is no class: it is below 0, or not below the number of the model's outputs."
+)
+_LABELS = (
+    "compare the smallest and the largest label of the data with the model's outputs (num_labels, num_classes): labels go from 0 to one less\n"
+    "labels that begin at 1 want to be counted from 0; those that mean none, as -1 or 255, want the loss's ignore_index (-100 unless it is set)\n"
+    "where the labels are tokens, the largest id must be below the outputs of the head: model.resize_token_embeddings(len(tokenizer)) after tokens were added\n"
+    "--set env.CUDA_LAUNCH_BLOCKING=1 makes it stop at the call that does it"
+)
+
 INDEX_OUT_OF_RANGE = Cause(
     id="index_out_of_range",
     title="an index was out of range",
@@ -248,11 +269,16 @@ INDEX_OUT_OF_RANGE = Cause(
     signs=(
         sign(
             "Assertion `",
-            r"Assertion `(?:srcIndex < srcSelectDimSize|[^`'\n]{0,200}\"index out of bounds\"|t >= 0 && t < n_classes|cur_target >= 0 && cur_target < n_classes"
+            r"Assertion `(?:srcIndex < srcSelectDimSize|[^`'\n]{0,200}\"index out of bounds\""
             r"|idx_dim >= 0 && idx_dim < index_size[^`'\n]{0,60}|ind >= ?0 && ind < ind_dim_size[^`'\n]{0,60})[`'] failed",
         ),
         sign("IndexError: index out of range in self", confidence=0.9),
-        sign("IndexError: Target ", r"IndexError: Target -?\d+ is out of bounds", confidence=0.9),
+        sign(
+            ("Assertion `", "IndexError: Target "),
+            r"Assertion `(?:t|cur_target) >= 0 && (?:t|cur_target) < n_classes[`'] failed|IndexError: Target -?\d+ is out of bounds",
+            meaning=_NO_CLASS,
+            remedy=_LABELS,
+        ),
     ),
 )
 

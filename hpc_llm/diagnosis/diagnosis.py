@@ -16,7 +16,7 @@ from hpc_llm.causes.outlived import TAKEN_DOWN
 from hpc_llm.causes.program import NONE, OF_A_CHILD, PYTHON_EXCEPTION, UNKNOWN
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.causes.workload import SERVES, TRAINS
-from hpc_llm.diagnosis import after_end, unnamed
+from hpc_llm.diagnosis import after_end, standard_library, unnamed
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.details import explain
@@ -226,6 +226,8 @@ def explained(
 def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
     if verdict.root is not None and verdict.root.sign.meaning is not None:
         return verdict.root.sign.meaning
+    if verdict.cause.id == "package_missing" and (of_python := standard_library.meaning_of(details)) is not None:
+        return of_python
     if verdict.cause.id == "walltime" and "signalled_after_s" in details:
         return _SIGNALLED_EARLY
     if verdict.cause.id == "device_oom" and is_refused(details):

@@ -6,9 +6,10 @@ A name that is not known here is not advised: on PyPI anybody may own it.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from typing import Any
+
+from hpc_llm.diagnosis import standard_library
 
 _SAME = frozenset(
     """accelerate aiohttp bitsandbytes boto3 colorama cupy dacite datasets decord deepspeed diffusers dill einops evaluate
@@ -84,13 +85,13 @@ def missing(facts: Mapping[str, Any]) -> list[str]:
     tops = [name.partition(".")[0] for name in names]
     if facts.get("attention") or tops == ["flash_attn"]:
         return _without_flash(facts)
-    lines = [_not_installable(name) for name in tops if _known(name) is None]
+    lines = [_not_installable(name) for name, top in zip(names, tops, strict=True) if _known(top) is None]
     known = [package for package in map(_known, tops) if package]
     if known:
         lines.insert(
             0, f"install it into the environment of the job: python -m pip install {' '.join(map(_word, known))}"
         )
-    return [*lines, _SEE]
+    return lines if all(map(standard_library.is_damaged, names)) else [*lines, _SEE]
 
 
 _FLASH = (
@@ -167,13 +168,12 @@ def _known(name: str) -> str | None:
 
 
 def _not_installable(name: str) -> str:
-    if name in _NOT_FROM_PYPI:
-        return f"{name}: {_NOT_FROM_PYPI[name]}"
-    if name in ("distutils", "imp", "asyncore", "asynchat"):
-        return f"Python 3.12 has no {name} any more: an older Python, or a newer release of what imports it"
-    if name in sys.stdlib_module_names:
-        return f"{name} belongs to Python itself: this Python was built without it. Use another one"
-    return f"find out what brings {name}: a file of the program (then PYTHONPATH), or a package whose name on PyPI may be another"
+    top = name.partition(".")[0]
+    if top in _NOT_FROM_PYPI:
+        return f"{top}: {_NOT_FROM_PYPI[top]}"
+    return standard_library.advice(name) or (
+        f"find out what brings {top}: a file of the program (then PYTHONPATH), or a package whose name on PyPI may be another"
+    )
 
 
 def mismatched(facts: Mapping[str, Any]) -> list[str]:

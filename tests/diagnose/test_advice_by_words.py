@@ -151,3 +151,44 @@ KEYS = (
 def test_advice_changes_what_failed(diagnose: Diagnose, text: str, said: str, unsaid: str) -> None:
     remedy = diagnose(text).remedy
     assert said in remedy and unsaid not in remedy, remedy
+
+
+@pytest.mark.parametrize("name", ["argparse", "encodings", "json", "logging"])
+def test_a_file_that_every_python_has_is_missing_where_its_folder_is_not_whole(diagnose: Diagnose, name: str) -> None:
+    spawned = TRACEBACK.replace("/w/train.py", "/e/lib/python3.9/multiprocessing/spawn.py")
+    found = diagnose(f"{spawned}ModuleNotFoundError: No module named '{name}'\n")
+    assert found.cause.id == "package_missing" and f"{name} is a part of every Python" in found.meaning
+    assert "whole" in found.remedy and "meanwhile" in found.remedy
+    assert "built" not in found.remedy and "another Python" not in found.remedy
+
+
+WORKER = TRACEBACK + "RuntimeError: DataLoader worker ({}\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "is_memory"),
+    [
+        ("pid 311) exited unexpectedly with exit code 1. Details are lost due to multiprocessing.", False),
+        ("pid 311) exited unexpectedly with exit code 255. Details are lost due to multiprocessing.", False),
+        ("pid 311) is killed by signal: Killed. ", True),
+    ],
+)
+def test_a_loaders_worker_that_failed_by_itself_wants_no_memory(diagnose: Diagnose, how: str, is_memory: bool) -> None:
+    remedy = diagnose(WORKER.format(how)).remedy
+    assert ("--mem=" in remedy, "shows the error itself" in remedy) == (is_memory, not is_memory)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_label"),
+    [
+        ("Assertion `t >= 0 && t < n_classes` failed.", True),
+        ("Assertion `cur_target >= 0 && cur_target < n_classes` failed.", True),
+        ("Assertion `srcIndex < srcSelectDimSize` failed.", False),
+    ],
+)
+def test_a_label_that_is_no_class_is_told_as_one(diagnose: Diagnose, said: str, is_label: bool) -> None:
+    kernel = "/t/Loss.cu:271: nll_loss_forward: block: [0,0,0], thread: [31,0,0] "
+    found = diagnose(f"{kernel}{said}\n{TRACEBACK}RuntimeError: CUDA error: device-side assert triggered\n")
+    assert found.cause.id == "index_out_of_range"
+    assert ("label" in found.remedy.splitlines()[0], "ignore_index" in found.remedy) == (is_label, is_label)
+    assert ("max_position_embeddings" in found.remedy) is not is_label

@@ -65,3 +65,11 @@ def test_what_named_the_reason_stays_the_cause(diagnose: Any) -> None:
     assert diagnose(no_pmi + FATAL).remedy.startswith("the launcher and the MPI library do not belong together")
     gtl = "MPIDI_CRAY_init: GPU_SUPPORT_ENABLED is requested, but GTL library is not linked\n"
     assert "GPU" in diagnose(gtl + FATAL).remedy
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "mpiexec", "prterun", "mpirun.real"])
+def test_a_launcher_that_refuses_root_says_so(launcher: str, diagnose: Any) -> None:
+    said = f"{launcher} has detected an attempt to run as root."
+    found = diagnose(f"{BOX}{said}\n\nYou can override this protection by adding the --allow-run-as-root option\n{BOX}")
+    assert (found.cause.id, found.evidence[0].text, found.retry) == ("launch_failed", said, False)
+    assert "not root" in found.remedy and "export OMPI_ALLOW_RUN_AS_ROOT=1 and export" in found.remedy

@@ -179,6 +179,11 @@ def test_pages_are_unpinned_where_they_are_pinned() -> None:
         ({"package": "my_own_file"}, "find out what brings my_own_file: a file of the program (then PYTHONPATH)"),
         ({"package": "apex"}, "NVIDIA's apex is built from its source (PyPI's apex is another program)"),
         ({"package": "_ctypes"}, "_ctypes belongs to Python itself"),
+        ({"package": "readline"}, "was built, or installed, without it"),
+        ({"package": "tomllib"}, "from 3.11 on"),
+        ({"package": "imghdr"}, "Python 3.13 has no imghdr any more"),
+        ({"package": "msvcrt"}, "on Windows alone"),
+        ({"package": "importlib.later"}, "take a newer Python"),
         ({"package": "distutils"}, "Python 3.12 has no distutils any more"),
         ({"package": "hpc_llm"}, "is not visible to the job"),
     ],
@@ -272,6 +277,7 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
     commands = get_command(make_app([])).commands  # type: ignore[attr-defined]
     known = {word for name in ("submit", "fetch") for option in commands[name].params for word in option.opts}
     foreign = {
+        "--allow-run-as-root",
         "--local-dir",
         "--duplicates",
         "--nv",
