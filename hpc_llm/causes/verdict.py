@@ -364,8 +364,10 @@ def _confidence(root: Found, roots: Sequence[Found], found: Sequence[Found]) -> 
 
 
 def _chain(root: Found, found: Iterable[Found]) -> tuple[Cause, ...]:
+    """What is seen besides the root; an abort of a process that had a reason for it is no crash."""
     chain = [root.cause]
     for one in found:
-        if one.sign.role is not Role.CONFIRMATION and one.cause not in chain:
+        is_weak = one.is_root and one.cause.id == "segfault" and one.precedence < _firm(one.cause)
+        if one.sign.role is not Role.CONFIRMATION and not is_weak and one.cause not in chain:
             chain.append(one.cause)
     return tuple(chain)

@@ -93,3 +93,15 @@ def test_a_rank_that_lost_a_killed_one_does_not_hide_that(diagnose: Diagnose) ->
         diagnose("the handler printed what():  tile 64 is not 128\n  what():  tile 64 is not 128\n").cause.id
         == "unknown"
     )
+
+
+@pytest.mark.parametrize(("code", "signal", "is_crash"), [(-6, "SIGABRT", False), (-11, "SIGSEGV", True)])
+def test_a_process_that_was_aborted_for_a_reason_did_not_crash(
+    code: int, signal: str, is_crash: bool, diagnose: Diagnose
+) -> None:
+    found = diagnose(
+        "[rank1]:[E1 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000)\n"
+        f"E1 torch/distributed/elastic/api.py:882] failed (exitcode: {code}) local_rank: 1 (pid: 77) of binary: /e/bin/python\n"
+        f"  exitcode  : {code} (pid: 77)\n  traceback : Signal {-code} ({signal}) received by PID 77\n"
+    )
+    assert "collective_timeout" in found.chain and ("segfault" in found.chain) is is_crash
