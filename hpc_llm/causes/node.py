@@ -6,7 +6,7 @@ import functools
 import re
 from bisect import bisect_left
 
-from hpc_llm.causes import aborts
+from hpc_llm.causes import aborts, jupyter
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.crashes import says_where
 from hpc_llm.causes.exits import exit_code, exit_texts
@@ -257,6 +257,7 @@ SEGFAULT = Cause(
             confidence=0.7,
         ),
         *aborts.SIGNS,
+        jupyter.KERNEL_DIED,
         # zsh has these words on macOS, too, and bash the number there; on Linux most others name it with a capital letter.
         sign(
             "us error",

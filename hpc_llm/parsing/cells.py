@@ -1,4 +1,4 @@
-"""Cells of a notebook that only raised an exception, or ran a command that failed: they draw, look something up or try it out, and are no
+"""Cells of a notebook that only raised an exception, ended the kernel, or ran a command that failed: they draw, look something up or try it out, and are no
 run beside one."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hpc_llm.causes.environment import COMMAND_MISSING
 from hpc_llm.causes.found import Found
+from hpc_llm.causes.jupyter import KERNEL_DIED
 from hpc_llm.parsing.run import LogRun
 
 _OF_ANY_PROGRAM = frozenset(("python_exception", "cancelled"))
@@ -26,13 +27,15 @@ _OF_A_COMMAND = frozenset(
 
 
 def only_raised(run: LogRun) -> bool:
-    """Whether nothing is known of it but an exception of no known cause, or a command that failed; it must be settled."""
+    """Whether nothing is known of it but an exception of no known cause, the end of the kernel, or a command that failed; it must be settled."""
     tail = run.tail
     is_no_program = tail.is_cell and not (run.formats or run.has_steps or tail.ended_at is not None)
     return (
         is_no_program
         and bool(tail.found)
-        and all(one.cause.id in _OF_ANY_PROGRAM or _is_of_a_command(one) for one in tail.found)
+        and all(
+            one.cause.id in _OF_ANY_PROGRAM or one.sign is KERNEL_DIED or _is_of_a_command(one) for one in tail.found
+        )
     )
 
 

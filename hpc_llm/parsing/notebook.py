@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.parsing import facts
+from hpc_llm.text import notebooks
 from hpc_llm.text.json_text import figures
 
 _TABLE_KEYS = {"epoch": "epoch", "step": "step", "training loss": "loss", "validation loss": "eval_loss"}
@@ -19,7 +20,7 @@ def is_notebook(text: bytes) -> bool:
 
 
 def printed(text: bytes) -> bytes | None:
-    """What the cells of a notebook printed, in order, parted by `facts.CELL`; None where the text is not whole."""
+    """What the cells of a notebook printed, as they ran, parted by `facts.CELL`; None where the text is not whole."""
     try:
         notebook = figures(text)
     except ValueError:
@@ -27,7 +28,8 @@ def printed(text: bytes) -> bytes | None:
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):
         return None
-    outputs = ("".join(_outputs(cell)) for cell in cells if isinstance(cell, dict))
+    cells = [cell for cell in cells if isinstance(cell, dict)]
+    outputs = ("".join(_outputs(cells[place])) for place in notebooks.as_run(cells))
     return facts.CELL.join(out.encode("utf-8", "replace") for out in outputs if out)
 
 
@@ -44,8 +46,13 @@ def _outputs(cell: dict[str, Any]) -> Iterator[str]:
         elif isinstance(data, dict):
             yield _joined(data.get("text/plain"))
         if isinstance(output.get("traceback"), list):
-            yield "Traceback (most recent call last)\n" + "\n".join(map(str, output["traceback"])) + "\n"
-            yield f"{output.get('ename')}: {output.get('evalue')}\n"
+            shown = "\n".join(map(str, output["traceback"])) + "\n"
+            is_raised = notebooks.is_raised(output)
+            yield (
+                f"Traceback (most recent call last)\n{shown}{output['ename']}: {output.get('evalue')}\n"
+                if is_raised
+                else shown
+            )
 
 
 def _joined(text: object) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import IO, Any
 
-from hpc_llm.text import sources
+from hpc_llm.text import notebooks, sources
 from hpc_llm.text.json_text import figures
 
 _PART = 1 << 12
@@ -132,32 +132,45 @@ def _rest_of(lines: _WholeLines) -> bytes:
 
 
 def _notebook(whole: bytes) -> Block | None:
-    """The output of a notebook's cells, whose lines know the numbers that they have in the file."""
+    """The output of a notebook's cells as they ran, whose lines know the numbers that they have in the file."""
     try:
         cells = figures(whole)["cells"]
-        texts = [text for cell in cells for output in cell.get("outputs", ()) for text in _texts(output)]
+        texts = [[text for output in cell.get("outputs", ()) for text in _texts(output)] for cell in cells]
+        order = notebooks.as_run(cells)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+    placed = _placed(whole, texts)
     lines: list[bytes] = []
     numbers: list[int] = []
-    position = 0
-    for text in texts:
-        quoted = json.dumps(text)[1:-1].encode()
-        found = whole.find(quoted, position)
-        if found < 0:
-            quoted = json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
-            found = whole.find(quoted, position)
-        if found >= 0:
-            position = found
-        at = whole.count(b"\n", 0, position)
-        if numbers and at >= numbers[-1]:  # another text begins
+    for at, text in (one for cell in order for one in placed[cell]):
+        if numbers and at + 1 != numbers[-1]:  # another text begins
             lines.append(b"")
-            numbers.append(at)
+            numbers.append(max(at, 1))
         printed = text.rstrip("\n").encode("utf-8", "replace").split(b"\n")
         lines += printed
         numbers += [at + 1] * len(printed)
     joined = b"\n".join(lines) + b"\n"
     return Block(sources.clean(joined), joined, 1, 0, tuple(numbers) or None)
+
+
+def _placed(whole: bytes, texts: Sequence[Sequence[str]]) -> list[list[tuple[int, str]]]:
+    """The texts of each cell, which follow each other in the file, with the lines of it that stand before each."""
+    placed: list[list[tuple[int, str]]] = []
+    position = at = 0
+    for of_cell in texts:
+        placed.append([])
+        for text in of_cell:
+            before = position
+            quoted = json.dumps(text)[1:-1].encode()
+            found = whole.find(quoted, position)
+            if found < 0:
+                quoted = json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+                found = whole.find(quoted, position)
+            if found >= 0:
+                position = found
+            at += whole.count(b"\n", before, position)
+            placed[-1].append((at, text))
+    return placed
 
 
 def _texts(output: dict[str, Any]) -> Iterator[str]:

@@ -151,3 +151,77 @@ def test_a_command_that_is_not_there_says_nothing_where_more_is_told_behind_it()
     assert read(went_on).rows[-1].outcome == "UNKNOWN"
     last = notebook("   a  b\n0  1  2\n", "zsh:1: command not found: apt-get\n")
     assert diagnose_stream(io.BytesIO(last)).cause.id == "command_missing"
+
+
+def counted(book: bytes, *counts: int | None) -> bytes:
+    """The notebook with these execution counts."""
+    made = json.loads(book)
+    for cell, count in zip(made["cells"], counts, strict=True):
+        cell["execution_count"] = count
+    return json.dumps(made, indent=1).encode()
+
+
+@pytest.mark.parametrize(
+    ("counts", "last"),
+    [
+        ((48, 51, 31), "TypeError: no b"),
+        ((51, None, 31), "TypeError: no b"),
+        ((None, 51, 48), "TypeError: no b"),
+        ((1, 2, 3), "KeyError: 'c'"),
+        ((3, 1, 3), "KeyError: 'c'"),  # of two kernels
+        ((None, None, None), "KeyError: 'c'"),
+    ],
+)
+def test_the_last_cell_is_the_one_that_ran_last(counts: tuple[int | None, ...], last: str) -> None:
+    book = counted(
+        notebook(raised("NameError", "no a"), raised("TypeError", "no b"), raised("KeyError", "'c'")), *counts
+    )
+    found = diagnose_stream(io.BytesIO(book))
+    (row,) = read(book).rows
+    assert (found.evidence[0].text, row.outcome_reason) == (last, last)
+    assert (
+        last in json.loads(f"[{book.splitlines()[(found.evidence[0].line or 0) - 1].decode().strip().rstrip(',')}]")[0]
+    )
+
+
+USAGE = (
+    "Failed to start it. \nusage: tool.py [-h] [--json]\n               [subcommand]\n\nTool: Interactive Computing\n\n"
+    "options:\n  -h, --help  show this\n\nTool command `tool-x` not found. "
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["", "Error"])
+def test_what_an_editor_writes_of_the_kernel_is_no_exception(name: str) -> None:
+    for cells in (
+        [raised("TypeError", "no list"), (name, "", USAGE)],
+        [(name, "", USAGE), raised("TypeError", "no list")],
+    ):
+        book = notebook(*cells)
+        assert diagnose_stream(io.BytesIO(book)).evidence[0].text == "TypeError: no list"
+        assert [row.outcome_reason for row in read(book).rows] == ["TypeError: no list"]
+    assert diagnose_stream(io.BytesIO(notebook((name, "", USAGE)))).cause.id == "unknown"
+
+
+def test_an_exception_that_is_called_error_is_one() -> None:
+    book = notebook(raised("Error", "line contains NUL"))
+    assert diagnose_stream(io.BytesIO(book)).evidence[0].text == "Error: line contains NUL"
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "said"),
+    [
+        ("Error", "Canceled", "The Kernel crashed while executing code in the current cell. Please review it."),
+        ("", "", "The kernel 'env (Python 3.11.4)' died. Click here for more info."),
+        ("Error", "", "Error: Canceled future for execute_request message before replies were done\nat t.dispose (x.js:2)"),
+    ],
+)  # fmt: skip
+def test_a_kernel_that_died_is_no_exception(name: str, message: str, said: str) -> None:
+    died = (name, message, said)
+    for cells in ([died], [raised("NameError", "no a"), died]):
+        found = diagnose_stream(io.BytesIO(notebook(*cells)))
+        assert (found.cause.id, found.is_in_doubt) == ("segfault", True)
+        assert "memory" in found.meaning and "without an exception" in found.meaning
+        (row,) = read(notebook(*cells)).rows
+        assert (row.outcome, row.cause) == ("FAILED", "segfault")
+    (row,) = read(notebook(TRAINED, died)).rows
+    assert row.outcome == "COMPLETED"
