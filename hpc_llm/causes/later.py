@@ -32,6 +32,9 @@ _DATE = re.compile(
 """As the command `date` writes it."""
 _MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
 _OPENING = 1 << 13
+_SEVERAL = 2
+"""So many attempts besides the first show that each begins so."""
+_BLANK = re.compile(rb"\s*")
 _LETTERS = re.compile(rb"[^\W\d]{3}[^\d\n]{17,100}")
 """The part of a line that is the same in each attempt."""
 _OF_OTHERS = re.compile(rb"arning|slurmstepd|srun: |\*\*\* (?:JOB|STEP) ")
@@ -106,6 +109,8 @@ class Opening:
     second: bytes
     lead: int
     """Bytes of the attempt before the line of the first part."""
+    head: bytes
+    """With what it begins, as far as that is looked at."""
 
     @staticmethod
     def of(text: bytes) -> Opening | None:
@@ -118,7 +123,15 @@ class Opening:
         if len(parts) < 2:
             return None
         first, second, *_ = parts
-        return Opening(first, second, text.find(parts[first]))
+        return Opening(first, second, text.find(parts[first]), text[:_OPENING].lstrip())
+
+    def begins_at(self, text: bytes, position: int) -> bool:
+        """Whether an attempt begins there whose first lines are the same to the letter, and more of it is to be seen."""
+        opening = self.head.partition(b"Traceback ")[0]
+        lines = opening[: opening.find(b"\n", opening.find(self.second)) + 1] if self.second in opening else b""
+        shown = text[position : position + _OPENING].splitlines()
+        is_output = lines != b"" and not any(line[:1].isspace() for line in lines.splitlines())
+        return is_output and text.startswith(lines, position) and not {b"", *opening.splitlines()}.issuperset(shown)
 
     def begins(self, text: bytes, is_over_before: bool = False) -> int | None:
         """Where in `text` another attempt begins last: much later than what stands before it, or when that was said to be over."""
@@ -146,7 +159,21 @@ def _begin_of_last_attempt(begins_with: Opening | None, pieces: Sequence[Piece])
 
 def begin_of_last(found: Sequence[Found], begins_with: Opening | None, pieces: Sequence[Piece]) -> int:
     """Behind which position stands what is of the last job, attempt or server alone; -1 where all is."""
-    return max(_begin_of_last_job(found), _begin_of_last_attempt(begins_with, pieces), _begin_of_last_server(pieces))
+    of_attempts = _begin_of_last_attempt(begins_with, pieces), _begin_behind_exceptions(found, begins_with, pieces)
+    return max(_begin_of_last_job(found), *of_attempts, _begin_of_last_server(pieces))
+
+
+def _begin_behind_exceptions(found: Sequence[Found], begins_with: Opening | None, pieces: Sequence[Piece]) -> int:
+    """Where the last of several attempts begins that tell no time: each right behind the exception that ended the one before. -1 where
+    only one does: what a rank writes that began late may stand so behind the end of another."""
+    ends = [one.position for one in found if one.is_root and one.ends_process] if begins_with is not None else []
+    begins = []
+    for position, text in pieces if len(ends) >= _SEVERAL else ():
+        for end in (one - position for one in ends if 0 <= one - position < len(text)):
+            behind = _BLANK.match(text, max(0, text.find(b"\n", end)))
+            if behind is not None and begins_with is not None and begins_with.begins_at(text, behind.end()):
+                begins.append(position + behind.end())
+    return max(begins) if len(begins) >= _SEVERAL else -1
 
 
 def _begin_of_last_server(pieces: Sequence[Piece]) -> int:

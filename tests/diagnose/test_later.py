@@ -262,3 +262,45 @@ def test_each_line_of_a_job_taken_down_is_read_once() -> None:
     text = "".join(map(line.format, range(400)))
     assert parse_stream("x", io.BytesIO(text.encode())).rows[-1].cause == "walltime"
     assert 0 < later._down.cache_info().misses <= 400
+
+
+LOADED = "Loaded module: toolchain/7\nLoaded dependency [solver/v7-prod]: driver/10\nLoaded module: solver/v7\n"
+FAILURES = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB",
+    "DataLoader worker (pid 7) exited unexpectedly with exit code 1.",
+    "the last one failed of this",
+)
+
+
+def _raised(message: str) -> str:
+    return f'Traceback (most recent call last):\n  File "/w/t.py", line 9, in <module>\nRuntimeError: {message}\n'
+
+
+@pytest.mark.parametrize("more", ["", LOADED, "\n" + LOADED + LOADED], ids=["", "one without output", "two"])
+@pytest.mark.parametrize("failures", [FAILURES, (FAILURES[2], *FAILURES)], ids=["another", "that of the first"])
+def test_attempts_that_begin_alike_behind_exceptions_end_as_the_last(
+    failures: tuple[str, ...], more: str, diagnose: Diagnose
+) -> None:
+    text = "".join(LOADED + _raised(one) for one in failures) + more
+    found = diagnose(text)
+    assert found.evidence[0].text == f"RuntimeError: {FAILURES[-1]}" and "several attempts" in found.several
+    row = parse_stream("x", io.BytesIO(text.encode())).rows[-1]
+    assert row.outcome_reason == f"RuntimeError: {FAILURES[-1]}"
+
+
+def test_the_last_of_them_may_have_failed_of_nothing(diagnose: Diagnose) -> None:
+    text = "".join(LOADED + _raised(one) for one in FAILURES) + LOADED + "Saved 12 figures\n"
+    assert diagnose(text).cause.id == "unknown" and _outcome(text) == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(LOADED + _raised(one) for one in FAILURES[:1] + FAILURES[2:]),
+        "".join(map(_raised, FAILURES)),
+        LOADED * 3 + "".join(map(_raised, FAILURES)),
+    ],
+    ids=["two alone", "ranks without output", "ranks"],
+)
+def test_what_ranks_write_one_after_the_other_is_one_attempt(text: str, diagnose: Diagnose) -> None:
+    assert diagnose(text).cause.id == "device_oom" and _outcome(text) == "OOM_DEVICE"
