@@ -74,7 +74,18 @@ _OF_AN_END = re.compile(
 # Not by a progress bar, unless it has gone on for an hour: loading weights draws one, too.
 _OF_A_STEP = re.compile(
     rb"(?i)\[\d{1,3}:\d\d:\d\d<|\btrain_runtime['\"]?[ \t]{0,24}[:=]|\b(?:step|global_step|iter(?:ation)?)\b[ =:]{1,12}[1-9]|SamplesPerSec=|\bloss['\"]?[ \t]{0,8}[:=|]?[ \t]{0,8}['\"]?[-+]?\d"
+    rb"|\bepoch[ #:=\[]{1,4}\d{1,7}(?:/\d{1,7})?[\]:, ]{1,3}(?:is |was |has )?(?:completed?|finished|done|ended|over)\b"
+    rb"|\b(?:completed|finished|end of|done with)[ \t]epoch[ #:=]{1,3}\d"
 )
+
+_CLOCK = re.compile(
+    rb"(?im)(?:^[\[(]?|@ |\bat )(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?:(?P<second>:[0-5]\d)(?:[.,]\d{1,9})?)?(?P<half> ?[AP]M)?"
+    rb"(?:\]|\)|\||$|[ \t](?![ \t]*<))"
+)
+"""A time of the day without its date, where programs write theirs."""
+_APART = 60
+"""Seconds by which two times of one minute may differ."""
+_DAY = 24 * 3600
 
 
 _STAMPS = 64
@@ -88,6 +99,25 @@ def _is_of_a_program(text: bytes, position: int) -> bool:
     return _BEFORE_A_STAMP.fullmatch(text, text.rfind(b"\n", 0, position) + 1, position) is not None
 
 
+def _first_clock(text: bytes, begin: int, end: int) -> int | None:
+    """The second of the day which the first line with a time of the day alone tells; one of hours and minutes only beside AM or PM,
+    since a duration is written so."""
+    for one in _CLOCK.finditer(text, begin, max(begin, end)):
+        hour, half = int(one["hour"]), (one["half"] or b"").strip().upper()
+        if half and 1 <= hour <= 12:
+            hour = hour % 12 + 12 * (half == b"PM")
+        elif half or one["second"] is None:
+            continue
+        return hour * 3600 + int(one["minute"]) * 60 + int((one["second"] or b":0")[1:])
+    return None
+
+
+def _is_apart(clock: int, stamp: bytes) -> bool:
+    """Whether this second of the day is another time than a stamp's, `22:08:00`."""
+    hour, minute, second = map(int, stamp.split(b":"))
+    return _APART < (hour * 3600 + minute * 60 + second - clock) % _DAY < _DAY - _APART
+
+
 @dataclass
 class FirstTime:
     """Looks for the first time stamp of a run in one piece of its text after another: what comes of it does not depend on the
@@ -99,11 +129,13 @@ class FirstTime:
 
     left: int = _STAMPS
     """So many more stamps are looked at."""
+    clock: int | None = None
+    """Second of the day in the first line with a time alone."""
 
     def of(self, text: bytes, begin: int, end: int) -> str | None:
         """The stamp in `text` between these positions, as ISO 8601 without a zone.
 
-        None where the run was under way by then, or where the stamp is that of an end: a program that prints the time once
+        None where the run was under way by then, also by a time of the day above it that is another, or where the stamp is that of an end: a program that prints the time once
         often does so when it is done. Then no later one is, either.
         """
         if not self.left:
@@ -111,6 +143,8 @@ class FirstTime:
         stamps = list(islice(_TIME.finditer(text, begin, max(begin, end)), self.left))
         match = next((one for one in stamps if _is_of_a_program(text, one.start())), None)
         self.left -= len(stamps)
+        if self.clock is None:
+            self.clock = _first_clock(text, begin, end if match is None else match.start())
         if match is None:
             if TRACEBACK in text[begin:end] or _OF_A_STEP.search(text, begin, max(begin, end)):
                 self.left = 0
@@ -120,5 +154,7 @@ class FirstTime:
         line_end = text.find(b"\n", match.end())
         line_end = line_end if line_end >= 0 else len(text)
         if _OF_AN_END.search(text, max(line, begin), line_end) or _OF_A_STEP.search(text, begin, line_end):
+            return None
+        if self.clock is not None and _is_apart(self.clock, match[2]):
             return None
         return None if TRACEBACK in text[begin:line] else f"{match[1].decode()}T{match[2].decode()}"

@@ -53,9 +53,9 @@ class LineFormat:
     """What its figures measure; None where the output is no program's."""
     defaults: Mapping[str, Value] = field(default_factory=dict)
     """Columns that hold for every run of this program."""
-    place: Callable[[Mapping[str, Value], Mapping[str, Value], bool], Mapping[str, Value]] | None = None
+    place: Callable[[Mapping[str, Value], Mapping[str, Value], bool], Mapping[str, Value] | None] | None = None
     """Gives the columns of a line whose figures mean different things: from what it says, what the run said before, and
-    whether a step was seen."""
+    whether a step was seen; None where the line tells nothing."""
     finish: Callable[[dict[str, Value]], None] | None = None
     """Completes what was learned of a run once all of it was read."""
 

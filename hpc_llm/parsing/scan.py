@@ -122,9 +122,8 @@ class Scanner:
         length = len(chunk)
         if b"\r" in chunk or b"\0" in chunk:
             chunk = sources.clean(self.unparsed.without_damage(chunk))
-        is_plain = self.run.lines > 1 and not (
-            self.run.over or self.run.paused
-        )  # the first two lines are looked at one by one
+        # the first two lines are looked at one by one
+        is_plain = self.run.lines > 1 and not (self.run.over or self.run.paused)
         if self._fast is None or not is_plain or not self._take_fast(self._fast, chunk, length):
             self._careful(sources.clean(chunk))
         self._offset += length
@@ -194,8 +193,9 @@ class Scanner:
         if found.format is None:
             self._learn_of_job(found, values, chunk)
             return True
-        if found.format.place is not None:
-            values = found.format.place(values, self.run.known, self.run.has_steps)
+        place = found.format.place
+        if place is not None and (values := place(values, self.run.known, self.run.has_steps)) is None:
+            return False
         since = max(0, self._last_step_end - self._offset)
         if BEGINS in values or (FIRST_BAR in values and is_next_bar(self.run, chunk[since : found.start])):
             self._later.give_unknown(self.run)

@@ -567,7 +567,58 @@ def test_lightning(row, steps):
     ) + "\n`Trainer.fit` stopped: `max_epochs=2` reached.\n"  # fmt: skip
     found = row(text)
     assert (found.format, found.outcome, found.loss_first, found.loss_last) == ("lightning", "COMPLETED", 1.0, 0.05)
-    assert [s.step for s in steps(text)] == [1, 5, 10, 11, 15, 20]
+    assert [s.step for s in steps(text)] == [None] * 6  # batches: the log does not say how many are a step
+
+
+def _lightning_bar(epoch: int, done: int, loss: object, length: int = 4) -> str:
+    """As Lightning 1.x draws it, whose length holds the batches of a validation."""
+    return f"Epoch {epoch}:  50%|##   | {done}/{length} [00:00<00:00,  9.77it/s, loss={loss}, v_num=8x7o]\n"
+
+
+@pytest.mark.parametrize(
+    ("saved", "numbers"),
+    [
+        ((4, 8, 12), [None, None, 6, 8, 10, 12]),  # each batch is a step
+        ((3, 6, 9), [None] * 6),  # one of the four is a validation's
+        ((2, 4, 6), [None] * 6),  # two batches a step
+        ((8, 16, 24), [None] * 6),  # two optimizers
+        ((4, 6, 8), [None, None, 6, 8, None, None]),  # several batches a step from the second epoch on
+        ((), [None] * 6),
+    ],
+)
+def test_a_batch_of_lightning_is_a_step_only_where_its_checkpoints_say_so(row, steps, saved, numbers):
+    def said(epoch: int) -> str:
+        return (
+            f"Epoch {epoch}, global step {saved[epoch]}: 'val_loss' reached 0.25 (best 0.25), saving\n" if saved else ""
+        )
+
+    text = "".join(
+        _lightning_bar(epoch, 2, 3.5 - epoch) + _lightning_bar(epoch, 4, 3.0 - epoch) + said(epoch)
+        for epoch in range(3)
+    )
+    assert [s.step for s in steps(text)] == numbers
+    found = row(text)
+    assert (found.loss_first, found.loss_last) == (3.5, 1.0)
+
+
+def test_a_lightning_bar_at_the_beginning_of_an_epoch_has_the_loss_of_the_step_before(row, steps):
+    text = (
+        _lightning_bar(0, 0, 9.5) + _lightning_bar(2, 0, "nan") + _lightning_bar(3, 0, 3.5) + _lightning_bar(3, 2, 3.0)
+    )
+    assert (row(text).loss_first, row(text).loss_last) == (3.5, 3.0)
+    text = _lightning_bar(0, 4, 3.5) + _lightning_bar(1, 0, 3.5) + _lightning_bar(1, 4, 3.0)
+    assert [s.loss for s in steps(text)] == [3.5, 3.0]
+
+
+def test_epochs_of_lightning_with_and_without_a_validation_are_of_one_run(read):
+    """The bar of an epoch with one is longer."""
+    text = (
+        _lightning_bar(0, 6, 4.0, 6)
+        + _lightning_bar(1, 1, 3.5)
+        + _lightning_bar(1, 4, 3.0)
+        + _lightning_bar(2, 1, 2.5, 6)
+    )
+    assert [(r.loss_first, r.loss_last) for r in read(text).rows] == [(4.0, 2.5)]
 
 
 def test_nemo_bar_of_unknown_length_and_with_rounded_steps(row, steps):
@@ -616,7 +667,7 @@ def test_lightning_draws_bars_again(read, steps):
     assert len(validation) > 4096
     rows = read(text).rows
     assert [(r.loss_first, r.loss_last, r.eval_loss, r.outcome) for r in rows] == [(3.5, 1.0, 2.25, "COMPLETED")]
-    assert sorted({s.step for s in steps(text)}) == [1, 2, 3, 4]
+    assert sorted({s.loss for s in steps(text)}) == [1.0, 1.5, 3.0, 3.5]
 
 
 def test_lightning_bar_of_unknown_length(row, steps):

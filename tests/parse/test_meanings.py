@@ -364,12 +364,12 @@ def test_training_that_prints_only_its_evaluations_is_training(row):
     assert row(text.splitlines()[1] + "\n").kind == "eval"
 
 
-def test_where_a_bar_stops_is_a_step(row):
+def test_where_a_bar_stops_is_a_part_of_an_epoch(row):
     text = "".join(
         f"Epoch 0:  0%|#| {i}/1000 [00:01<15:00,  2.50s/it, v_num=3, train_loss_step=8.9, val_loss=3.2]\n"
         for i in range(1, 300)
     )
-    assert row(text).outcome_reason == "the log stops at step 299 without a message of an end"
+    assert row(text).outcome_reason == "the log stops at epoch 0.299 without a message of an end"
 
 
 def test_our_own_log_says_which_steps_its_time_is_of(row):

@@ -360,6 +360,27 @@ def test_the_time_of_an_end_is_no_start(read, text):
     assert [r.started_at for r in read(text).rows] == [None]
 
 
+@pytest.mark.parametrize(
+    ("above", "is_start"),
+    [
+        ("EPOCH 1 COMPLETED @ 10:00 AM\nSENTENCE: hello\n", False),
+        ("Epoch [3/10] finished\n", False),
+        ("Finished epoch 2, saving\n", False),
+        ("02:13:05 INFO reading data\n", False),
+        ("[02:13:05] reading data\n", False),
+        ("begun at 2:13 PM\n", False),
+        ("09:59:58 INFO reading data\n", True),
+        ("begun at 9:59 AM\n", True),
+        ("preparing epoch 1\nmodel of 1:24:36 layers, 00:12 each\n 10%|#  | 1/10 [00:02<00:18, 2.00s/it]\n", True),
+    ],
+)
+@pytest.mark.parametrize("between", ["", "x\n" * 300_000])
+def test_the_first_date_is_no_start_where_something_above_it_was_earlier(read, above, is_start, between):
+    """The text between fills more than one piece of what is read at once."""
+    row = read(above + between + "2026-01-01 10:00:00,847 [INFO] filling the buffer\n" + lines() + END).rows[0]
+    assert row.started_at == ("2026-01-01T10:00:00" if is_start else None)
+
+
 MEGATRON = " iteration {i:8}/ {n:8} | consumed samples: 16 | elapsed time per iteration (ms): 5.0 | learning rate: 1.0E-04 | global batch size: 16 | lm loss: 2.5E+00 |\n"
 
 
