@@ -297,7 +297,7 @@ cli.main()
     [
         ("make_app", "del thing; time.sleep(20)"),
         ("make_app", "os.kill(os.getpid(), signal.SIGINT)"),
-        ("refuse_without_value", "os.kill(os.getpid(), signal.SIGINT)"),
+        ("refuse_wrong_values", "os.kill(os.getpid(), signal.SIGINT)"),
         ("run", "signal.raise_signal(signal.SIGINT)"),
         ("_leave_at_once", "signal.raise_signal(signal.SIGINT)"),
     ],

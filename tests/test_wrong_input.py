@@ -96,13 +96,41 @@ def test_an_option_without_its_value_takes_no_option_for_one(
     assert list(own_folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_of_one_value_takes_no_second_one(
+    name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option in options_of(name):
+        for flag in option.opts:
+            is_refused = run([name, f"{flag}=17", "--no-such", flag, "23"]) == 2
+            told = capsys.readouterr().err
+            assert is_refused and (f"{flag} is given as 17 and as 23" in told) != option.multiple, told
+            assert run([name, flag, "17", "--no-such", flag, "17"]) == 2
+            assert "is given as" not in capsys.readouterr().err
+    assert list(own_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "way"),
+    [
+        (["--method", "z2", "--method=z3"], "several are one word with commas, --method z2,z3."),
+        (["--cluster", "a,b", "--cluster", "c"], "several are one word with commas, --cluster a,b,c."),
+        (["--steps", "10", "--steps", "50"], "Several are runs of a study, a file with matrix: {steps: [10, 50]}."),
+        (["--logs", "a", "--logs", "b"], "takes one value: give one.\n"),
+    ],
+)
+def test_how_several_values_are_said(words: list[str], way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["submit", *words]) == 2
+    assert way in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--method", "--steps=5"], "--method needs a value behind it, and --steps=5 is an option itself."),
         (["--sbatch", "--nodes", "2"], "--sbatch needs a value behind it, and --nodes is an option itself."),
         (["--sbatch", "--nodes=2"], "--sbatch nodes: the plan has to know it. Use --nodes."),
-        (["--method=--steps"], "there is no method '--steps'"),
+        (["--task=--steps"], "there is no task '--steps'"),
         (["--name", "-x"], ""),
     ],
 )

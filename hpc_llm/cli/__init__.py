@@ -21,7 +21,7 @@ from hpc_llm import __version__
 from hpc_llm.cli.interrupts import CODE, Interrupts, end_at_once, interrupts
 from hpc_llm.cli.output import note
 from hpc_llm.cli.terminal import guarded
-from hpc_llm.cli.usage import ASKING, is_usage_error, refuse_without_value, sentence
+from hpc_llm.cli.usage import ASKING, is_usage_error, refuse_wrong_values, sentence
 from hpc_llm.errors import HpcLlmError, Notice, PassedOverWarning
 
 COMMANDS = (
@@ -111,7 +111,7 @@ def _run(arguments: list[str], pressed: Interrupts) -> int:
         with warnings.catch_warnings():
             _tell_what_is_passed_over()
             application = typer.main.get_command(make_app(arguments))
-            refuse_without_value(application, arguments)
+            refuse_wrong_values(application, arguments)
             result = application.main(args=arguments, prog_name="hpc-llm", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0

@@ -73,19 +73,23 @@ def sentence(error: Any, arguments: Sequence[str]) -> str:
     return f"{message[:1].lower()}{message[1:]}. {asked} says what can be said."
 
 
-def refuse_without_value(application: Any, arguments: Sequence[str]) -> None:
-    """Raise RequestError for an option whose value is no letter, as a folder would be the one that one happens to be in, and for
-    one that would take the next option for its value: what is told then is wrong elsewhere."""
+def refuse_wrong_values(application: Any, arguments: Sequence[str]) -> None:
+    """Raise RequestError for an option whose value is no letter, as a folder would be the one that one happens to be in, for one that
+    would take the next option for its value, and for one of a single value that has two: what is told then is wrong elsewhere, or nothing."""
     command = _command(arguments)
     parameters = getattr(getattr(application, "commands", {}).get(command), "params", ())
-    takes = {name for one in parameters if not getattr(one, "is_flag", True) for name in one.opts}
+    takes = {name: one for one in parameters if not getattr(one, "is_flag", True) for name in one.opts}
     options = {"-h", "--help"}.union(*((*one.opts, *one.secondary_opts) for one in parameters))
-    end = list(arguments).index("--") if "--" in arguments else len(arguments)
-    for word, following in zip_longest(arguments[:end], arguments[1:end]):
+    said: dict[str, str] = {}
+    words = iter(zip_longest(arguments, arguments[1:]))
+    for word, following in words:
+        if word == "--":
+            return
         option, is_joined, value = word.partition("=")
         if option not in takes:
             continue
-        if (value if is_joined else following) == "":
+        value = value if is_joined else following
+        if value == "":
             raise RequestError(
                 f"{option} is empty: a variable of the shell may not be set. Give it a value, or leave it out."
             )
@@ -93,6 +97,29 @@ def refuse_without_value(application: Any, arguments: Sequence[str]) -> None:
             raise RequestError(
                 f"{option} needs a value behind it, and {following} is an option itself. `hpc-llm {command} -h` says which."
             )
+        if not takes[option].multiple:
+            before = said.setdefault(takes[option].name, value or "")
+            if value not in (before, None):
+                raise RequestError(_said_twice(option, takes[option], before, value, command))
+        if not is_joined:
+            next(words, None)
+
+
+def _said_twice(option: str, parameter: Any, before: str, value: str, command: str) -> str:
+    """That an option of one value has two, and how several are said."""
+    from hpc_llm.api.values import NAMES
+
+    shown = f"{option} is given as {before} and as {value}, and takes one value"
+    if "[,…]" in (parameter.metavar or ""):
+        return f"{shown}: several are one word with commas, {option} {before},{value}."
+    if command in ASKING and parameter.name in NAMES:
+        return f"{shown}: give one. {_as_axis(option, (before, value))}"
+    return f"{shown}: give one."
+
+
+def _as_axis(option: str, values: Iterable[str]) -> str:
+    """How several values of an option of one run are said."""
+    return f"Several are runs of a study, a file with matrix: {{{option.lstrip('-')}: [{', '.join(values)}]}}."
 
 
 def _is_option(word: str, options: Set[str], before: str) -> bool:
@@ -167,8 +194,7 @@ def _bad_value(error: Any, arguments: Sequence[str]) -> str:
         where = f"{where} (variable {error.param.envvar})"
     said = f" is {given!r}" if given is not None else ""
     if given is not None and _LIST.fullmatch(given) and _command(arguments) in ASKING:
-        axis = f"matrix: {{{error.param.opts[0].lstrip('-')}: [{', '.join(given.split(','))}]}}"
-        return f"{where}{said}: a run has one. Several are runs of a study, a file with {axis}."
+        return f"{where}{said}: a run has one. {_as_axis(error.param.opts[0], given.split(','))}"
     example = f"{error.param.opts[0]} {10 if needed == _WHOLE else 1.5}"
     return f"{where}{said}: {needed} is needed, as in {example}."
 
