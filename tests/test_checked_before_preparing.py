@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from last_said import last_said
 
 import hpc_llm
 from hpc_llm.api.corpora import NotPreparedError
@@ -64,7 +65,7 @@ def test_what_is_wrong_whatever_the_data_hold_prepares_nothing(
     ):
         path.write_text(json.dumps(record))
     words = [word for word in SUBMIT if not (word.startswith("--sequence") and "--task=infer" in more)]
-    code = run([*words, *more])
+    code = run(last_said([*words, *more]))
     told = capsys.readouterr().err
     assert code in (1, 2) and said in told, told
     assert "prepared first" not in told and not (own_folder / "caches").exists()
@@ -100,7 +101,7 @@ def test_what_only_the_data_show_says_that_they_were_prepared_and_stay(
     own_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for again in (False, True):
-        code = run([*SUBMIT[:-1], "--steps=12", "--sequence-length=4"])
+        code = run(last_said([*SUBMIT, "--steps=12", "--sequence-length=4"]))
         told = capsys.readouterr().err
         assert code == 2 and "the longest sample of the train split" in told
         [prepared] = [one.name for one in (own_folder / "logs").glob("[!.]*")]
@@ -132,5 +133,6 @@ def test_a_python_that_lacks_what_the_runs_need_is_told_before_anything_is_queue
     told = capsys.readouterr().err
     assert f"{sys.executable}, lacks torch, peft, which the runs need: python -m pip install torch peft." in told
     assert sorted(own_folder.rglob("*")) == before
-    assert run([*words[:5], "--dry-run"]) == 0  # a look at the script
+    assert run(["render", *words[1:5]]) == 0  # a look at the script
+    assert run([*words[:5], "--dry-run"]) == 2
     assert "lacks torch, peft" in capsys.readouterr().err

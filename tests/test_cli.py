@@ -178,7 +178,7 @@ def test_what_the_working_directory_decides_is_said_once_and_not_among_the_resul
 
 
 def test_the_functions_that_a_script_checks_are_shown_byte_for_byte(cli: Any) -> None:
-    words = ("render", *LOCAL, "--method", "z2,z3")
+    words = ("render", *LOCAL[:2], "--method", "z2,z3")
     plain, full, documents = cli(*words), cli(*words, "--full"), json.loads(cli(*words, "--json").out)
     [support] = {document["support"] for document in documents}
     digest = hashlib.sha256(support.encode()).hexdigest()

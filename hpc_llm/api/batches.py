@@ -39,6 +39,8 @@ class Places:
     """Folder of templates that win over the bundled ones."""
     run_id: str | None = None
     """Run id instead of a new one."""
+    submits: bool = False
+    """Whether a preview refuses what a submission from this machine does, and not only what is wrong wherever it is made."""
 
 
 def experiment_of(run: RunRequest, logs: Path, models: Sequence[str] = ()) -> Experiment:
@@ -166,8 +168,9 @@ def _batches(
     runs = [run for run in request.runs if run.cluster == cluster.name]
     with of_cluster(cluster.name, several=several_clusters):
         cluster, site = with_named_environment(cluster, os.environ), site_of(cluster, places.logs)
+    looks = preview and not (places.submits and _is_here(site))
     planned = _planned(
-        runs, cluster, site, places.logs, several=len(request.runs) > 1, preview=preview, unprepared=unprepared
+        runs, cluster, site, places.logs, several=len(request.runs) > 1, looks=looks, unprepared=unprepared
     )
     ids = RunIds.of(places, cluster.name, planned, several=len(request.runs) > 1, preview=preview)
     with of_cluster(cluster.name, several=several_clusters):
@@ -197,10 +200,10 @@ def _planned(
     logs: Path,
     *,
     several: bool,
-    preview: bool,
+    looks: bool,
     unprepared: bool = False,
 ) -> list[PlanWithOrigins]:
-    """The plans of the runs of one cluster; a refusal names all runs that it holds for."""
+    """The plans of the runs of one cluster; a refusal names all runs that it holds for. With `looks` they may be another machine's."""
     from hpc_llm.api.corpora import Corpora, refuse_to_evaluate_nothing
     from hpc_llm.api.fit import with_memory
     from hpc_llm.api.recomputing import with_fewest_recomputed
@@ -217,7 +220,7 @@ def _planned(
         corpus, lack = corpora.find_or_lack(experiment, cluster)
         ask = partial(plan, experiment, cluster, methods[run.method], site, run.sources, corpus)
         one = with_fewest_recomputed(ask, cluster)
-        _check_secrets(one, preview)
+        _check_secrets(one, looks)
         one = with_memory(with_first_size(check_start(one), cluster), cluster)
         _check_deadline(one.plan.job)
         if lack is not None:  # once all else is as it should be: nothing is prepared for what cannot run
@@ -247,7 +250,14 @@ def _check_deadline(job: JobRequest) -> None:
     check_deadline(job.sbatch, job.time_s, datetime.now())
 
 
-def _check_secrets(planned: PlanWithOrigins, preview: bool) -> None:
+def _is_here(site: Site) -> bool:
+    """Whether jobs can be handed to the scheduler from this machine."""
+    from hpc_llm.schedulers.scheduler import find
+
+    return find(site.facts.name).is_here()
+
+
+def _check_secrets(planned: PlanWithOrigins, looks: bool) -> None:
     """Wherever a value came from, a file of variables or the environment: no record may keep a secret."""
     from hpc_llm.text.env_file_check import check_env_file
     from hpc_llm.text.secrecy import WAY_IN, find_secret
@@ -257,7 +267,7 @@ def _check_secrets(planned: PlanWithOrigins, preview: bool) -> None:
         origin = planned.origins.get(place.split(".")[0], "the plan")
         raise RequestError(f"{place} ({origin}) holds what looks like a secret. {WAY_IN}")
     if planned.plan.job.env_file is not None:
-        check_env_file(os.path.expandvars(os.path.expanduser(planned.plan.job.env_file)), preview=preview)
+        check_env_file(os.path.expandvars(os.path.expanduser(planned.plan.job.env_file)), preview=looks)
 
 
 @dataclass(frozen=True, kw_only=True)

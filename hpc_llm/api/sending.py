@@ -174,10 +174,7 @@ def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> N
     )  # else this is some other machine
     if scheduler.is_this_machine and cluster.prelude.python.kind == "current" and not cluster.prelude.load:
         absent += _lacking(batch)
-    if dry_run:  # a look at the script from anywhere
-        for sentence in absent:
-            notice(sentence)
-    for objection in [*scheduler.objections(plan, cluster), *([] if dry_run else absent)]:
+    for objection in [*scheduler.objections(plan, cluster), *absent]:
         if not force:
             here = f"the machine of cluster {name}" if scheduler.is_this_machine else f"a login node of {name}"
             way = (

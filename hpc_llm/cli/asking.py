@@ -23,8 +23,11 @@ def asked(options: RunOptions) -> tuple[Request, Places]:
     return read_request(options.experiment, given, beside=beside), places
 
 
-def batches_of(options: RunOptions, *, preview: bool) -> list[Batch]:
-    """All batches of the request, planned, checked and rendered."""
+def would_submit(options: RunOptions) -> list[Batch]:
+    """All batches of the request, planned, checked as for a submission from this machine, and rendered."""
+    from dataclasses import replace
+
     from hpc_llm.api.batches import batches
 
-    return batches(*asked(options), preview=preview)
+    request, places = asked(options)
+    return batches(request, replace(places, submits=True), preview=True)

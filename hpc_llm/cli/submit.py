@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hpc_llm.cli.asking import asked, batches_of
+from hpc_llm.cli.asking import asked, would_submit
 from hpc_llm.cli.options import JsonOption, ManyOptions, RunOptions, with_run_options
 from hpc_llm.cli.output import note, print_json, terminal_width
 from hpc_llm.cli.render import tell_arguments
@@ -51,7 +51,7 @@ def submit(
     from hpc_llm.api.sending import check_sites, send
 
     found = (
-        batches_of(options, preview=True) if dry_run else _ready(options, waits=wait, force=force, quiet=as_json)
+        would_submit(options) if dry_run else _ready(options, waits=wait, force=force, quiet=as_json)
     )  # all are planned and checked before the first is sent
     is_study = sum(len(batch.planned) for batch in found) > 1 and found[0].planned[0].study is not None
     for batch in found:

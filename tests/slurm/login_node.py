@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from copied_ranks import copied_command
+from last_said import last_said
 from polling import pause
 from scratch_slurm import ScratchSlurm
 
@@ -40,7 +41,7 @@ class LoginNode:
     ) -> subprocess.Popen[str]:
         """The command, left running; `under` is a command that runs it, as `timeout 5` would."""
         return subprocess.Popen(
-            [*under, COMMAND, *words], cwd=self.folder, env={**self.slurm.environ, **(environ or {})},
+            [*under, COMMAND, *last_said(words)], cwd=self.folder, env={**self.slurm.environ, **(environ or {})},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=own_session,
         )  # fmt: skip
@@ -49,7 +50,10 @@ class LoginNode:
         """The command, run to its end, whatever its exit code."""
         if self.slurm.commands is not None and not any(name.startswith("PYTHON") for name in environ or {}):
             return copied_command(
-                self.slurm.commands, [COMMAND, *words], self.folder, {**self.slurm.environ, **(environ or {})}
+                self.slurm.commands,
+                [COMMAND, *last_said(words)],
+                self.folder,
+                {**self.slurm.environ, **(environ or {})},
             )
         process = self.start(*words, environ=environ)
         out, err = process.communicate(timeout=300)

@@ -176,8 +176,9 @@ def test_an_environment_that_is_not_there_does_not_wait_for_the_job_to_die(node:
         ("by-name", "prelude.python.env is the name 'by-name', and no environment of that name is found here."),
     ):
         node.add_cluster("no-such", **{**profile, "prelude": {**profile["prelude"], "python": {"env": env}}})
-        done = node.ask(*ASKED, "--cluster=no-such")
-        assert (done.returncode, done.stdout, said in done.stderr) == (2, "", True), done.stderr
+        for more in ((), ("--dry-run",)):
+            done = node.ask(*ASKED, "--cluster=no-such", *more)
+            assert (done.returncode, done.stdout, said in done.stderr) == (2, "", True), done.stderr
     assert runs_of(node) == before
 
 
