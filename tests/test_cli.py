@@ -477,6 +477,18 @@ def test_logs_come_from_the_environment_and_the_flag_wins(cli: Any, monkeypatch:
     assert "run_dir=/flag/RUN-ID" in cli("render", *LOCAL, "--logs", "/flag").out
 
 
+def test_a_variable_in_a_path_of_the_profile_that_is_not_set_is_told(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("clusters").mkdir()
+    Path("clusters/typo.yaml").write_text('extends: taiwania2\nprelude: {python: {env: "/work/${USR}/${USER}/e"}}\n')
+    words = ("render", "--cluster", "typo", "--method", "z3", "--account", "ACD1")
+    done = cli(*words)
+    said = "${USR} in its paths is not set here: the job stops where the node does not set it either"
+    assert done.code == 0 and f"cluster typo: {said}\n" in done.err and "${USER}" not in done.err
+    assert "\nin_paths USR\n" in done.out
+    monkeypatch.setenv("USR", "me")
+    assert said not in cli(*words).err
+
+
 def test_scripts_go_to_stdout_and_notices_to_stderr(cli: Any) -> None:
     done = cli("render", "--cluster", "taiwania2", "--method", "z3", "--account", "ACD1")
     assert done.out.startswith("#!/bin/bash\n") and done.out.endswith(

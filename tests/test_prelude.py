@@ -228,6 +228,21 @@ def test_an_environment_that_says_nothing_and_does_not_activate(machine: Machine
     stopped(ended, Stop.ENV_NOT_ACTIVE, f"conda environment {machine.env_dir} is not active, CONDA_PREFIX is /usr")
 
 
+@pytest.mark.parametrize("kind", ["conda", "venv"])
+def test_a_variable_without_a_value_in_a_path_is_told_where_the_path_is_not_there(machine: Machine, kind: str) -> None:
+    env = "${OF_THE_NODE}" + str(machine.env_dir)[:-3] + "${USR}" + str(machine.env_dir)[-3:]
+    text = machine.script(machine.cluster(prelude__python={"kind": kind, "env": env}))
+    (machine.env_dir / "bin" / "activate").write_text(
+        f'export VIRTUAL_ENV="{machine.env_dir}" PATH="{machine.env_dir}/bin:$PATH"\n'
+    )
+    ended = machine.run(text, OF_THE_NODE="/nowhere")
+    stopped(ended, Stop.ENV_NOT_ACTIVE, ", and the variable USR in the paths of the profile is not set")
+    assert "OF_THE_NODE" not in ended.stderr
+    ended = machine.run(text, USR="/gone")
+    stopped(ended, Stop.ENV_NOT_ACTIVE, ", and the variable OF_THE_NODE in the paths of the profile is not set")
+    assert machine.run(text).code == 0  # where the path is there without them, all is well
+
+
 def test_a_virtual_environment_that_is_missing_or_is_another(machine: Machine) -> None:
     cluster = machine.cluster(prelude__python={"kind": "venv", "env": str(machine.env_dir)})
     text = machine.script(cluster)

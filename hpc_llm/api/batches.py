@@ -211,7 +211,7 @@ def _planned(
     from hpc_llm.planning.plan import plan
 
     corpora = Corpora(logs)
-    methods = methods_of([run.method for run in runs], is_study=runs[0].place is not None)
+    methods = methods_of(runs)
     asked: dict[Experiment, RunRequest] = {}
 
     def planned_run(run: RunRequest) -> PlanWithOrigins:
@@ -336,6 +336,7 @@ def _apart(names: Sequence[str]) -> list[str]:
 
 def _tell_notices(made: Sequence[Batch], parallel: int | None) -> None:
     """Say what the plans of one cluster changed on their own, once each, and what of the shell the scheduler never gets."""
+    from hpc_llm.job.render import path_variables
     from hpc_llm.site.schedulers import find_scheduler
 
     said = dict.fromkeys(sentence for batch in made for one in batch.planned for sentence in one.notices)
@@ -348,6 +349,11 @@ def _tell_notices(made: Sequence[Batch], parallel: int | None) -> None:
         said[f"{parallel} runs at a time share this machine and slow each other down: their figures do not count"] = (
             None
         )
+    for name in path_variables(cluster):
+        if not os.environ.get(name):
+            said[f"${{{name}}} in its paths is not set here: the job stops where the node does not set it either"] = (
+                None
+            )
     said.update(dict.fromkeys(scheduler.without_effect(os.environ)))
     for sentence in said:
         notice(f"cluster {cluster.name}: {sentence}")

@@ -6,6 +6,7 @@ import re
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.frames import is_no_helper
+from hpc_llm.causes.own_environment import OF_OUR_JOBS
 from hpc_llm.causes.symbols import UNLINKED
 
 _NO_MODULE_SYSTEM = (
@@ -93,24 +94,10 @@ _MAKE_ENVIRONMENT = (
     "`conda activate` is for conda 4.4 and later: before that it was `source activate`"
 )
 
-_MAKE_VENV = (
-    "see whether the compute node sees {env}/bin/activate: it may lie on a disk that the node has not\n"
-    "if it is nowhere, make it and install what the job needs: python3 -m venv {env}\n"
-    "if it lies elsewhere, correct prelude.python.env in the cluster's profile"
-)
 _NO_VENV = (
     "there is no virtual environment in {env} on that node: make it where the job sees it (python3 -m venv), and correct the path in the script\n"
     "what lies below /tmp or $TMPDIR is of one node alone, and often of one job"
 )
-_MOVED_VENV = (
-    "{env}/bin/activate is another folder's, as where a virtual environment was moved or copied: make it anew with python3 -m venv {env}\n"
-    "or correct prelude.python.env in the cluster's profile"
-)
-_NO_PYTHON = (
-    "see that the environment, or the module, that the job loads has bin/python\n"
-    "or correct prelude.python, or prelude.load, in the cluster's profile"
-)
-
 _NO_CONDA = (
     "the shell of the job knows no conda: load the module that brings it (`module spider conda`), or source its hook by its own path before "
     "`conda activate`: source /PATH/TO/CONDA/etc/profile.d/conda.sh (on a login node `conda info --base` says the path)\n"
@@ -154,24 +141,7 @@ CONDA = Cause(
             confidence=0.9,
             remedy=_MAKE_ENVIRONMENT,
         ),
-        sign(
-            "hpc-llm: ",
-            r"^hpc-llm: (?:conda is not on PATH|'conda info --base' failed|conda's shell hook|conda environment )",
-            confidence=0.99,
-        ),
-        sign(
-            "hpc-llm: virtual environment ",
-            r"^hpc-llm: virtual environment (?P<env>[^\n]{1,400}?) does not exist",
-            confidence=0.99,
-            remedy=_MAKE_VENV,
-        ),
-        sign(
-            "hpc-llm: virtual environment ",
-            r"^hpc-llm: virtual environment (?P<env>[^\n]{1,400}?) is not active",
-            confidence=0.99,
-            remedy=_MOVED_VENV,
-        ),
-        sign("hpc-llm: python is not on PATH", confidence=0.99, remedy=_NO_PYTHON),
+        *OF_OUR_JOBS,
         sign(
             "command not found",
             r"\bconda: command not found|: conda: not found",

@@ -25,7 +25,7 @@ from hpc_llm.records.run import Stop
 from hpc_llm.site.cluster import Cluster, check_variable
 from hpc_llm.site.launchers import Start, find_launcher
 from hpc_llm.site.schedulers import SchedulerFacts, find_scheduler
-from hpc_llm.text.shell import shell_comment, shell_expand, shell_word
+from hpc_llm.text.shell import shell_comment, shell_expand, shell_word, variables_in
 
 WIDTH = 100
 """Columns of what is printed for reading."""
@@ -131,6 +131,7 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
             "further": [{"packages": list(more), "tasks": list(those)} for more, those in array.further.items()]
             if array
             else [],
+            "path_variables": path_variables(cluster),
             "python_folder": str(place.python.parent),
             "env_file": plan.job.env_file and _env_file(plan.job.env_file, cluster),
             "profiler": _profiler(plan),
@@ -151,6 +152,13 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
         place.templates,
     )
     return _unmarked(marked)
+
+
+def path_variables(cluster: Cluster) -> list[str]:
+    """The variables in what the profile names before its own are set, which the job need not have: who runs it, and the home folder, it knows."""
+    prelude, python = cluster.prelude, cluster.prelude.python
+    named = [*prelude.init, *prelude.use, python.env or "", python.hook]
+    return [name for name in variables_in(named) if name not in ("HOME", "USER")]
 
 
 def _launch(plan: Plan, cluster: Cluster, origin: str) -> dict[str, Any]:

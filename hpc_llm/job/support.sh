@@ -267,8 +267,18 @@ read_in() {
   . "$read_in_file"
 }
 
+# in_paths NAME...: the variables in the paths of the profile; of a path that is not there those without a value are told.
+in_paths() { path_variables=$*; }
+
+without_value() {
+  local name
+  for name in ${path_variables:-}; do
+    [ -n "${!name:-}" ] || printf ', and the variable %s in the paths of the profile is not set' "$name"
+  done
+}
+
 use_modules() {
-  [ -d "$1" ] || die "$stop_module_failed" "module folder $1 does not exist"
+  [ -d "$1" ] || die "$stop_module_failed" "module folder $1 does not exist$(without_value)"
   module use "$1"
 }
 
@@ -289,16 +299,16 @@ activate_conda() {
     command -v conda >/dev/null || die "$stop_no_conda" "conda is not on PATH"
     conda_hook=$(conda info --base)/etc/profile.d/conda.sh || die "$stop_no_conda" "'conda info --base' failed"
   fi
-  [ -r "$conda_hook" ] || die "$stop_no_conda" "conda's shell hook $conda_hook cannot be read"
+  [ -r "$conda_hook" ] || die "$stop_no_conda" "conda's shell hook $conda_hook cannot be read$(without_value)"
   read_in "$conda_hook"
-  conda activate "$1" || die "$stop_env_not_active" "conda environment $1 did not activate"
+  conda activate "$1" || die "$stop_env_not_active" "conda environment $1 did not activate$(without_value)"
   [ "${CONDA_PREFIX:-}" -ef "$1" ] ||
     die "$stop_env_not_active" "conda environment $1 is not active, CONDA_PREFIX is ${CONDA_PREFIX:-unset}"
   use_python
 }
 
 activate_venv() {
-  [ -r "$1/bin/activate" ] || die "$stop_env_not_active" "virtual environment $1 does not exist"
+  [ -r "$1/bin/activate" ] || die "$stop_env_not_active" "virtual environment $1 does not exist$(without_value)"
   read_in "$1/bin/activate"
   [ "${VIRTUAL_ENV:-}" -ef "$1" ] || die "$stop_env_not_active" "virtual environment $1 is not active"
   use_python

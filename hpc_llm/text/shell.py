@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 from hpc_llm.errors import RequestError
@@ -50,6 +51,15 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def variables_in(texts: Iterable[str]) -> list[str]:
+    """The variables that `shell_expand` leaves to the shell in these texts, each once.
+
+    >>> variables_in(["/work/${USER}/$ENV", "~/${ENV}"])
+    ['USER', 'ENV']
+    """
+    return list(dict.fromkeys(one[1] or one[2] for text in texts for one in _VARIABLE.finditer(text)))
 
 
 def shell_expand(value: Any) -> str:

@@ -99,6 +99,14 @@ def test_exit_codes(tmp_path: Path, code: int, reason: str | None, cause: str) -
         ("virtual environment /proj/my env does not exist", ["'/proj/my env'/bin/activate", "prelude.python.env"]),
         ("virtual environment /proj/env is not active", ["/proj/env/bin/activate", "prelude.python.env"]),
         ("python is not on PATH", ["bin/python", "prelude.python"]),
+        (
+            "virtual environment /work//e does not exist, and the variable USR in the paths of the profile is not set",
+            ["names $USR, which had no value"],
+        ),
+        (
+            "conda environment /work//e did not activate, and the variable USR in the paths of the profile is not set",
+            ["names $USR, which had no value"],
+        ),
     ],
 )
 @pytest.mark.parametrize("where", ["record", "output", "both"])
@@ -112,6 +120,7 @@ def test_an_environment_that_is_none_of_conda_s_gets_no_advice_for_conda(
         run.stderr.write_text(f"hpc-llm: {reason} (on gn1.cluster)\n")
     found = diagnose_run(run)
     assert found.cause.id == "conda_not_initialised"
+    assert "USR" not in reason or "venv" not in found.remedy
     assert all(one in found.remedy for one in named) and "conda" not in found.remedy and "{" not in found.remedy
     assert "goes on with another" not in found.meaning
 
