@@ -87,6 +87,11 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ("defaults.time", "soon", "'defaults.time' is 'soon': 'soon' is not a time."),
         ("defaults.steps", 0, "'defaults.steps' is 0: it must be greater than 0."),
         ("launch.single_node", "ibrun", "there is no launcher 'ibrun': did you mean 'mpirun'? Valid: mpirun,"),
+        (
+            "launch",
+            {"single_node": "ibrun", "multi_node": "ibrun", "allowed": ["ibrun"]},
+            "'launch.single_node', 'launch.multi_node' and 'launch.allowed.0' are 'ibrun': there is no launcher 'ibrun': did you",
+        ),
         ("launch.allowed", ["srun"], "single_node is 'mpirun', which is not in allowed: srun. Add it there"),
         # what would be silently without effect, or would break the job
         (

@@ -84,3 +84,22 @@ def test_a_file_names_them_too_and_one_run_needs_no_name(capsys: pytest.CaptureF
     Path("e.yaml").write_text("cluster: [mi210, taiwania2]\nmethod: [z3, z3+f]\naccount: ACD1\n")
     assert said(capsys, "e.yaml").startswith("method z3+f on cluster taiwania2: FlashAttention-2")
     assert said(capsys, *TAIWANIA2, "--method", "z3+f").startswith("FlashAttention-2 does not run")
+
+
+@pytest.mark.parametrize(
+    ("asked", "place"),
+    [
+        ("matrix: {method: [ddp, z9]}", "e.yaml: method of run z9: "),
+        ("runs: [{name: a, method: z9}, {name: b, method: ddp}]", "e.yaml: method of run a: "),
+        ("method: z9", "e.yaml: method: "),
+    ],
+)
+@pytest.mark.parametrize("command", ["render", "estimate"])
+def test_a_method_that_there_is_not_is_told_with_the_file_and_the_place(
+    command: str, asked: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("e.yaml").write_text(f"cluster: local\nmodel: tiny\n{asked}\n")
+    assert run([command, "e.yaml"]) == 2
+    assert capsys.readouterr().err.startswith(f"hpc-llm: {place}there is no method 'z9'. Valid: ")
+    assert run([command, "--cluster=local", "--model=tiny", "--method=z9"]) == 2
+    assert capsys.readouterr().err.startswith("hpc-llm: there is no method 'z9'. Valid: ")

@@ -39,20 +39,22 @@ def clean(
 ) -> list[Cleaned]:
     """Say what the runs have kept, and remove of it the kinds `remove`: `checkpoints`, `model`, `code`, `caches`.
 
-    Caches are prepared data and operators that jobs have compiled; of runs that are named, those that they have used. The newest checkpoint of a run stays, unless the run came to its end and its model is whole; the model stays where no
+    Caches are prepared data and operators that jobs have compiled; of runs that are named, those that they have used. Code, which is
+    nobody's own, is told of where no run is named, or where it is asked for. The newest checkpoint of a run stays, unless the run came to its end and its model is whole; the model stays where no
     checkpoint is left. Before anything of a training is removed, and with `dry_run` too, the checksums of the state that is left are read. What is of a run that is not over stays, and all of a run of which such a one needs something.
 
     Raises:
         RequestError: a name that no run has, or a kind that there is not; nothing was removed.
     """
-    from hpc_llm.runs.room import KINDS, choose
+    from hpc_llm.runs.room import CODE, KINDS, choose
 
     for kind in remove:
         if kind not in KINDS:
             raise RequestError(unknown_name("kind", kind, KINDS))
     named = _each_once(run.paths for run in runs_of(runs, logs, whole=True))
     folder = logs_folder(logs).absolute()
-    found = [*_look(folder, named), *_caches(folder, None if runs is None else named)]
+    kept = [one for one in _look(folder, named) if one.kind != CODE or runs is None or CODE in remove]
+    found = [*kept, *_caches(folder, None if runs is None else named)]
     chosen = choose(found, remove)
     problems = _unproven(chosen, found) if dry_run else _take_away(chosen, folder, remove)
     return [Cleaned(one, one in chosen, problems.get(one.path)) for one in found]

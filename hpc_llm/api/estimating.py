@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from hpc_llm.api.batches import Places, experiment_of, site_of
 from hpc_llm.api.find import logs_folder
 from hpc_llm.api.request import Request, read_request
+from hpc_llm.api.sweep import method_of
 from hpc_llm.errors import HpcLlmError, PlanError, RequestError, notice
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def estimates(request: Request, places: Places) -> list[Estimate]:
 
     is_survey = is_ranking(request)
     runs = _of_one_model(_expanded(request).runs, request)
-    read_method = functools.cache(load_method)
+    read_method = functools.partial(method_of, load=functools.cache(load_method))
     grounds: dict[str, Ground | HpcLlmError] = {}
     found = []
     for run in runs:
@@ -181,7 +182,9 @@ def as_it_is(cluster: Cluster, hardware: Hardware | None) -> Cluster:
     return with_own_memory(cluster).model_copy(update={"gpu": actual_gpu(cluster.gpu, hardware)})
 
 
-def _one(run: RunRequest, ground: Ground | HpcLlmError, read_method: Callable[[str], Method], logs: Path) -> Estimate:
+def _one(
+    run: RunRequest, ground: Ground | HpcLlmError, read_method: Callable[[RunRequest], Method], logs: Path
+) -> Estimate:
     from hpc_llm.api.calibrating import calibration_of
     from hpc_llm.api.predicting import too_short
     from hpc_llm.estimating.estimate import estimate as of_plan
@@ -190,7 +193,7 @@ def _one(run: RunRequest, ground: Ground | HpcLlmError, read_method: Callable[[s
 
     if isinstance(ground, HpcLlmError):
         raise ground
-    (cluster, site, stands_in), method = ground, read_method(run.method)
+    (cluster, site, stands_in), method = ground, read_method(run)
     planned, told = _plan(run, cluster, method, site, logs)
     found = of_plan(planned.plan, cluster, calibration_of(run.cluster), _again(planned, method, cluster))
     late = (

@@ -17,13 +17,28 @@ _NAMED = 8
 """So many runs are named in a refusal."""
 
 
-def methods_of(names: Sequence[str], *, is_study: bool) -> dict[str, Method]:
+def method_of(run: RunRequest, load: Callable[[str], Method]) -> Method:
+    """Its method; one that is wrong in a file is told with the file, and in a study with the run."""
+    try:
+        return load(run.method)
+    except HpcLlmError as error:
+        source = run.sources.get("method", "method")
+        if source in ("method", "--method"):
+            raise
+        raise _named(error, f"{source}: method of run {run.place.name}" if run.place else f"{source}: method") from None
+
+
+def methods_of(runs: Sequence[RunRequest]) -> dict[str, Method]:
     """The methods by the names that were given; in a sweep two names of one method would be one run twice."""
     from hpc_llm.planning.method import load_method
 
+    is_study = runs[0].place is not None
     found: dict[str, Method] = {}
-    for name in dict.fromkeys(names):
-        method = load_method(name)
+    for run in runs:
+        name = run.method
+        if name in found:
+            continue
+        method = method_of(run, load_method)
         twin = next((other for other, one in found.items() if one.name == method.name), None)
         if twin is not None and not is_study:
             raise RequestError(f"method {name} is the same as {twin}. Repeats are separate submissions.")

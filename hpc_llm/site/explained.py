@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ def _as_yaml(value: Any) -> str:
 
 def explain_validation(error: Any, path: Path | str, model: type[BaseModel]) -> ProfileError:
     """A ProfileError in plain sentences from the ValidationError of a file that is held to `model`."""
-    sentences, missing = list[str](), list[tuple[str, str]]()
+    sentences, missing, faults = list[str](), list[tuple[str, str]](), dict[tuple[str, str], list[str]]()
     allowed = allowed_keys(model)
     if isinstance(path, Path):
         allowed[""] = sorted([*allowed[""], "extends"])
@@ -129,14 +129,27 @@ def explain_validation(error: Any, path: Path | str, model: type[BaseModel]) -> 
         else:
             message = _in_words(item, model)
             # A rule over several keys says itself which of them it means; the whole mapping would only hide it.
-            shown = "" if isinstance(item["input"], dict) else f" is {_as_yaml(item['input'])}"
-            sentence = f"'{place}'{shown}: {message}" if place else message
-            sentences.append(sentence + ("" if message.endswith("?") else ".") + _inherited(item, path))
+            shown = "" if isinstance(item["input"], dict) else _as_yaml(item["input"])
+            rest = message + ("" if message.endswith("?") else ".") + _inherited(item, path)
+            faults.setdefault((shown, rest), []).append(place)
+    sentences += [_told(places, *fault) for fault, places in faults.items()]
     if len(missing) == 1:
         sentences.insert(0, f"'{missing[0][0]}' is missing: {missing[0][1]} is needed.")
     elif missing:
         sentences.insert(0, f"These are missing: {', '.join(f'{place} ({words})' for place, words in missing)}.")
     return ProfileError(f"{path}: " + " ".join(sentences))
+
+
+def _told(places: Sequence[str], shown: str, rest: str) -> str:
+    """What is wrong at these places of a file, at all of which the same stands.
+
+    >>> _told(["a"], "0", "no."), _told(["a", "b", "c"], "0", "no."), _told(["a"], "", "no."), _told([""], "0", "no.")
+    ("'a' is 0: no.", "'a', 'b' and 'c' are 0: no.", "'a': no.", 'no.')
+    """
+    quoted = [f"'{place}'" for place in places]
+    named = " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+    is_shown = f" {'are' if len(places) > 1 else 'is'} {shown}" if shown else ""
+    return f"{named}{is_shown}: {rest}" if all(places) else rest
 
 
 def _bare(loc: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -28,7 +28,7 @@ from hpc_llm.records.digests import digests_of
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.records.models import MANIFEST as OF_MODEL
 from hpc_llm.records.models import is_whole_model, write_manifest
-from hpc_llm.records.run import RunPaths
+from hpc_llm.records.run import CARRIED, RunPaths
 from hpc_llm.runs import room
 from hpc_llm.runs.alone import alone_in
 from hpc_llm.runs.wanted import reserved
@@ -92,6 +92,19 @@ def test_each_entry_says_why_it_stays_or_goes(folder: Folder, logs: Path, capsys
     ):  # fmt: skip
         assert command(["clean", "--logs", str(logs), "--json", *flags]) == 0
         assert [one["why"] for one in json.loads(capsys.readouterr().out)["items"]] == whys
+
+
+def test_code_is_told_of_where_no_run_is_named_or_where_it_is_asked_for(folder: Folder, logs: Path) -> None:
+    keep(done(folder), 2)
+    (logs / CARRIED).mkdir()
+    (logs / CARRIED / f"0123456789ab-{os.geteuid()}.zip").write_bytes(b"x")
+    name = folder.run.run_id
+
+    def kinds(*asked: Any, remove: tuple[str, ...] = ()) -> set[str]:
+        return {one.taken.kind for one in clean(*asked, remove=remove, logs=logs, dry_run=True)}
+
+    assert kinds() == kinds(remove=("checkpoints",)) == kinds([name], remove=("code",)) == {"checkpoints", "code"}
+    assert kinds([name]) == kinds([name], remove=("checkpoints",)) == {"checkpoints"}
 
 
 @pytest.mark.parametrize(
