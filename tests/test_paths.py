@@ -239,8 +239,8 @@ def test_the_path_of_a_profile_is_told_its_name(
         (str(own_folder / "mine.yaml"), f"Put the file into ./{kind}/ or "),
         ("./nothing.yaml", "there is no "),
     ):
-        words = ["render", "--cluster", "local", "--method", "z3", option, said]
-        assert run(words) == 2
+        words = {"--cluster": "local", "--method": "z3", option: said}
+        assert run(["render", *(word for pair in words.items() for word in pair)]) == 2
         assert told in capsys.readouterr().err
 
 
