@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -57,11 +58,13 @@ def logs(tmp_path: Path) -> Iterator[Path]:
     for one in living().found:  # whatever a test that failed has left
         if tmp_path in one.folder.parents or str(tmp_path) in str(one.process):
             end_run(one.uuid, one.folder.name, grace_s=0.5)
+            with suppress(ProcessLookupError):
+                os.kill(one.pid, signal.SIGKILL)  # one that is stopped hears nothing else
 
 
 def sweep(logs: Path, names: str, body: str = "true") -> tuple[Submission, list[RunPaths]]:
     """Runs of one request whose command has died before it submitted them."""
-    submission = Submission(scheduler="local", sweep="a sweep")
+    submission = Submission(scheduler="local", sweep=uuid.uuid4().hex)
     new = [
         NewRun(run_id=name, experiment={"run_id": name, "plan": {"cluster": "local"}}, script=script(body))
         for name in names.split()
@@ -229,17 +232,31 @@ def test_an_other_half_that_is_killed_leaves_one_truth(logs: Path, moment: str) 
         assert standings(runs)[0].standing is Standing.NOTHING
 
 
-def test_a_queue_that_wakes_up_late_does_not_start_what_was_given_to_another(logs: Path) -> None:
-    _, [run] = sweep(logs, "r")
-    submit_local([run])
-    queue = queue_of(run)
-    for pid in queue:
-        os.kill(pid, signal.SIGSTOP)
-    until("it is there", lambda: len(queue_of(run)) > 0)
-    assert one(run).state == "PENDING" and reconcile([run]) == []  # it is only slow
-    assert revoke_start(run, uuid_of(run)) and not take_start(run, uuid_of(run))
+def signal_queue(run: RunPaths, number: signal.Signals) -> None:
     for pid in queue_of(run):
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def revoked_from_a_stopped_queue(logs: Path) -> RunPaths:
+    """A run whose queue was stopped before it took it, which it may do before it can be stopped."""
+    for number in range(20):
+        _, [run] = sweep(logs, f"r{number}")
+        submit_local([run])
+        signal_queue(run, signal.SIGSTOP)
+        state, found = one(run).state, reconcile([run])
+        if revoke_start(run, uuid_of(run)):
+            assert state == "PENDING" and found == []  # it is only slow
+            return run
+        signal_queue(run, signal.SIGCONT)
+        wait([run])
+    raise AssertionError("no queue was stopped in time")
+
+
+def test_a_queue_that_wakes_up_late_does_not_start_what_was_given_to_another(logs: Path) -> None:
+    run = revoked_from_a_stopped_queue(logs)
+    assert not take_start(run, uuid_of(run))
+    signal_queue(run, signal.SIGCONT)
     until("the queue has ended", lambda: not queue_of(run))
     assert begun(run) == 0
     [again] = reconcile([run])
