@@ -45,6 +45,8 @@ _ENDLESS = (
     (re.compile(r"(?<=')[^'/\n]{400,}(?=')"), 100),
 )
 """What is cut short, and how much of it is kept. No name of a file has more than 255 letters; paths stay whole."""
+_FIRST_WIDE = 0xA0
+"""No control character is a blank from here on."""
 _hide: list[Callable[[str], str]] = []
 """What takes the secrets out of a sentence; it lies above this module, so it is handed in."""
 
@@ -68,9 +70,18 @@ def _shortened(text: str) -> str:
 
 
 def _hidden(text: str) -> str:
-    """The sentence in one line, for it quotes names and words of others that would look like a line of ours."""
+    r"""The sentence in one line, for it quotes names and words of others that would look like a line of ours, or steer a terminal.
+
+    >>> _hidden("there is no run a\nb\x1b[2J\0c\u202ed")
+    'there is no run a b\\x1b[2J\\x00c\\u202ed'
+    """
     text = _shortened(_hide[0](text) if _hide else text)
-    return text if text.isprintable() else " ".join(text.splitlines())
+    return text if text.isprintable() else "".join(map(_visible, " ".join(text.splitlines())))
+
+
+def _visible(letter: str) -> str:
+    is_blank = letter == "\t" or (letter.isspace() and ord(letter) >= _FIRST_WIDE)
+    return letter if letter.isprintable() or is_blank else letter.encode("unicode_escape", "surrogatepass").decode()
 
 
 class HpcLlmError(Exception):

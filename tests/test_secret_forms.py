@@ -751,6 +751,32 @@ def test_keys_of_services_in_forms_of_their_own(key: str) -> None:
     assert is_secret(key) and key not in redacted(f"x {key} y")
 
 
+SUM = "9e844d7c4af500c6c4acd18d6709330319301234"
+
+
+@pytest.mark.parametrize(
+    "key", [f"local-{SUM}", "tk_AgQdq7mVBoFD37zQVN29RhuMzNIz2", "tk_0a1b2c3d4e5f6g7h8i9j0klmnopqr"]
+)
+@pytest.mark.parametrize(
+    "form", ["{}", "WHAT={}", "x {} y", "say '{}'.", "It is {}.", '{{"a": "{}"}}', "wandb login {}", "--set=env.FOO={}"]
+)
+def test_keys_of_servers_of_ones_own(key: str, form: str) -> None:
+    text = form.format(key)
+    assert is_secret(text) and key not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"/scratch/u1/local-{SUM}/logs", f"runs/local-{SUM}", f"local-{SUM}/config.yaml", f"docker://image:local-{SUM}", f"local-{SUM}.log", f"exp_local-{SUM}",
+        f"local-{SUM[:12]}", f"local-{SUM}01", f"nonlocal-{SUM}", f"pkg@local-{SUM}", "local-" + "z" * 40, f"local_{SUM}", SUM,
+        "tk_abcdefghijklmnopqrstuvwxyzabc", "tk_tokenizer_32000", "tk_" + "1a" * 10, "x/tk_0a1b2c3d4e5f6g7h8i9j0klmnopqr", "ttk_0a1b2c3d4e5f6g7h8i9j0klmnopqr.bin",
+    ],
+)  # fmt: skip
+def test_a_sum_of_a_commit_within_a_path_or_a_tag_is_no_key(text: str) -> None:
+    assert not is_secret(text) and redacted(f"in {text} it is") == f"in {text} it is"
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -222,7 +222,7 @@ def _planned(
         one = with_fewest_recomputed(ask, cluster)
         _check_secrets(one, looks)
         one = with_memory(with_first_size(check_start(one), cluster), cluster)
-        _check_deadline(one.plan.job)
+        _check_deadline(one.plan.job, cluster)
         if lack is not None:  # once all else is as it should be: nothing is prepared for what cannot run
             refuse_to_evaluate_nothing(experiment, cluster)
             if not unprepared:
@@ -239,15 +239,17 @@ def _check_parallel(most: int | None, site: Site) -> None:
         raise RequestError(f"{site.facts.title} cannot be told to hold runs back. Leave --max-parallel out.")
 
 
-def _check_deadline(job: JobRequest) -> None:
-    """Raise RequestError where the job cannot end before the deadline that is asked for."""
-    if "deadline" not in job.sbatch or job.time_s is None:
+def _check_deadline(job: JobRequest, cluster: Cluster) -> None:
+    """Raise RequestError where the job cannot end before the deadline that is asked for; where it says no time, its scheduler is asked later."""
+    options = {**cluster.extra_options, **job.sbatch}
+    if "deadline" not in options or job.time_s is None:
         return
     from datetime import datetime
 
-    from hpc_llm.site.sbatch_times import check_deadline
+    from hpc_llm.site.sbatch_times import deadline_missed
 
-    check_deadline(job.sbatch, job.time_s, datetime.now())
+    if missed := deadline_missed(options, job.time_s, datetime.now()):
+        raise RequestError(f"{missed[0]}. {missed[1]}")
 
 
 def _is_here(site: Site) -> bool:

@@ -81,7 +81,7 @@ def _check_kind(place: str, parameter: inspect.Parameter, value: Any) -> None:
         return
     if "os.PathLike" in annotation or "Named" in annotation:
         for text in (
-            [value] if isinstance(value, (str, os.PathLike)) else value if isinstance(value, (list, tuple)) else []
+            [value] if isinstance(value, (str, os.PathLike, int)) else value if isinstance(value, (list, tuple)) else []
         ):
             _refuse_no_path(place, text)
     needed = _needed(annotation, value)
@@ -90,7 +90,9 @@ def _check_kind(place: str, parameter: inspect.Parameter, value: Any) -> None:
 
 
 def _refuse_no_path(place: str, value: Any) -> None:
-    """Raise RequestError for text that no file system takes as a path."""
+    """Raise RequestError for text, or for the number of a run, that no file system takes as a path."""
+    if isinstance(value, int) and abs(value) >= 10**_LONGEST_NAME:
+        raise RequestError(f"{place} is a number of more than {_LONGEST_NAME} digits, and no run's name is as long.")
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str):
         return
@@ -98,8 +100,13 @@ def _refuse_no_path(place: str, value: Any) -> None:
         raise RequestError(
             f"{place} is {text[:80]!r}, and no path holds a zero byte: give the name of a file or folder."
         )
-    longest = max(map(len, os.fsencode(text).split(b"/")))
-    if longest > _LONGEST_NAME or len(os.fsencode(text)) > _LONGEST_PATH:
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"{place} is {text[:80]!r}, and no path holds half of a character: give the name of a file or folder."
+        ) from None
+    if max(map(len, encoded.split(b"/"))) > _LONGEST_NAME or len(encoded) > _LONGEST_PATH:
         raise RequestError(
             f"{place} begins with {text[:40]!r} and is {len(text)} letters long: names have at most {_LONGEST_NAME} bytes, "
             f"paths {_LONGEST_PATH}."

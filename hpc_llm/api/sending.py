@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpc_llm.api.room import check_room
 from hpc_llm.api.still_going import refuse_going
 from hpc_llm.api.sweep import of_cluster
-from hpc_llm.errors import PlanError, SubmissionError, counted, notice
+from hpc_llm.errors import PlanError, RequestError, SubmissionError, counted, notice
 from hpc_llm.text.homes import from_home
 
 if TYPE_CHECKING:
@@ -116,7 +116,13 @@ def check_sites(batches: Sequence[Batch], logs: Path, *, force: bool = False, dr
     """
     from dataclasses import replace
 
+    from hpc_llm.schedulers.scheduler import find
+
     refuse_going(batches)
+    clusters = {batch.planned[0].plan.job.scheduler: batch.cluster.name for batch in batches}
+    for name in clusters:
+        if why := find(name).unfit_folder(logs):
+            raise RequestError(why)
     asked: set[tuple[str, str]] = set()
     for batch in batches:
         plan = batch.planned[0].plan
@@ -124,7 +130,6 @@ def check_sites(batches: Sequence[Batch], logs: Path, *, force: bool = False, dr
         if wanted not in asked:
             check_site(batch, force=force, dry_run=dry_run)
         asked.add(wanted)
-    clusters = {batch.planned[0].plan.job.scheduler: batch.cluster.name for batch in batches}
     if len(clusters) > 1 and not dry_run:
         _check_reach(clusters, logs)
 

@@ -62,6 +62,10 @@ class Scheduler(SchedulerFacts):
         """
         return None
 
+    def unfit_folder(self, logs: Path) -> str | None:
+        """Why it could never take a run whose folder lies in `logs`, in a whole sentence; None where it could."""
+        return None
+
     def objections(self, plan: Plan, cluster: Cluster) -> Iterator[str]:
         """Why the job does not belong here or could never start, one sentence each; it may be asked for that."""
         yield from ()

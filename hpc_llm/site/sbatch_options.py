@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.immutable import dataclass
-from hpc_llm.site.sbatch_values import valid_values
+from hpc_llm.site.sbatch_values import wrong_value
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.numbers import whole_number
 
@@ -77,7 +77,12 @@ ADDRESSEE = "mail-user"
 """To whom Slurm writes of a job: its name, its cluster and its times."""
 _SHORTEST_PART = 3
 """Letters of an option that a longer word is taken to mean."""
-_ONE_OF = (("mem", "mem-per-cpu", "mem-per-gpu"), ("requeue", "no-requeue"), ("exclusive", "oversubscribe"))
+_ONE_OF = (
+    ("mem", "mem-per-cpu", "mem-per-gpu"),
+    ("requeue", "no-requeue"),
+    ("exclusive", "oversubscribe"),
+    ("core-spec", "thread-spec"),
+)
 """Options of which sbatch refuses two together, or takes the last."""
 _FOR_PEOPLE = ("comment", "admin-comment", "extra")
 """Options that take any text."""
@@ -187,8 +192,8 @@ def _check_value(name: str, value: str, source: Source) -> None:
         raise RequestError(f"{source.said(name)}={value!r} has a blank at an end. Write {name}={value.strip()}.")
     if not value.strip() and name in _NEED_VALUE:
         raise RequestError(f"{source.said(name)}: sbatch needs a value there. Write {name}=VALUE.")
-    if (valid := valid_values(name, value)) is not None:
-        raise RequestError(f"{source.said(name)}={value}: sbatch does not know that. Valid: {valid}.")
+    if (wrong := wrong_value(name, value)) is not None:
+        raise RequestError(f"{source.said(name)}={value}: {wrong}")
 
 
 def _check_others(name: str, value: str, before: Mapping[str, str], source: Source) -> None:

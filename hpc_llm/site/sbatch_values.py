@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
 
+from hpc_llm.site.sbatch_times import moment_of, names_no_day
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.numbers import whole_number
 
@@ -28,10 +30,9 @@ _ALONE_OR = {
     "no-kill": "off",
 }
 """Options that stand alone, or with one of these words."""
-_LIMITS = frozenset("ALL NONE AS CORE CPU DATA FSIZE MEMLOCK NOFILE NPROC RSS STACK".split())
-"""What --propagate takes, in capitals."""
+_LIMITS = frozenset("AS CORE CPU DATA FSIZE MEMLOCK NOFILE NPROC RSS STACK".split())
+"""What --propagate takes beside ALL and NONE alone, in capitals."""
 _COUNTS = (
-    "core-spec",
     "mincpus",
     "thread-spec",
     "threads-per-core",
@@ -40,6 +41,7 @@ _COUNTS = (
     "ntasks-per-core",
     "ntasks-per-socket",
 )
+_COUNT = late_pattern(r"\+?0{0,20}[1-9][0-9]{0,17}")
 _AMOUNT = late_pattern(r"[0-9]{1,12}(?:[KMGT]B?)?", re.IGNORECASE)
 _RANGES = {"nice": (-2147483645, 2147483645), "priority": (0, 4294967293)}
 """Options whose number has bounds; behind it, and in its place, sbatch takes anything."""
@@ -48,6 +50,11 @@ _JOB = r"\ *\+?-?[0-9]+(?:_(?:[0-9]+|\*|\[[0-9,%-]+\]))?"
 _AFTER = rf"(?:after(?:any|burstbuffer|corr|notok|ok)?|expand)(?::{_JOB}(?:\+[1-9][^:,?]*)?)+"
 _WAITS = rf"(?:singleton|{_AFTER}|{_JOB})"
 _SPEED = r"(?:low|medium|high|highm1|[0-9]+)"
+_SAMPLING = r"(?:[^,]{0,99}(?:task|energy|filesystem|network)=)?\ *\+?(?!-0{0,20}1(?![0-9]))-?[0-9][^,]*"
+"""Seconds, with the program of accounting before them or none; -1 is none."""
+_GOVERNOR = late_pattern(r"co|perf|pow|user|onde|sche", re.IGNORECASE)
+_NAMED_SPEED = late_pattern(r"(lo)|(med)|(hi(?!m1|ghm1))|(hi)", re.IGNORECASE)
+_LARGEST = 2**32
 _FORMS = {
     "distribution": (
         late_pattern(r"plane=\ *[1-9][0-9]{0,8}|(?:(?:\*|block|cyclic)?(?::(?:\*|block|cyclic|fcyclic)?){0,2}|arbitrary)(?:,(?:(?:no)?pack)?)?|(?:no)?pack", re.IGNORECASE),
@@ -71,26 +78,32 @@ _FORMS = {
     ),
     "delay-boot": (late_pattern(r"-?[0-9][0-9:-]*|unlimited|infinite", re.IGNORECASE), "minutes, or a time as in 00:10:00"),
     "tmp": (_AMOUNT, "a whole number, of MB or with one of K, M, G and T behind it, as in 64G"),
-    "switches": (late_pattern(r"[0-9]{1,9}(?:@.{1,40})?"), "a whole number, and behind it the longest time to wait for that, as in 1@00:10:00"),
+    "core-spec": (late_pattern(r"\+?[0-9]{1,18}"), "a whole number"),
+    "acctg-freq": (
+        late_pattern(rf",*(?:{_SAMPLING}(?:,+{_SAMPLING})*,*)?", re.IGNORECASE),
+        "seconds, or task=, energy=, filesystem= or network= with seconds behind it, with commas between them",
+    ),
+    "switches": (late_pattern(r"\+?0{0,20}[1-9][0-9]{0,17}(?:@.*)?"), "a whole number from 1 on, and behind it the longest time to wait for that, as in 1@00:10:00"),
     "get-user-env": (late_pattern(r"[0-9]{0,9}[SL]?", re.IGNORECASE), "get-user-env alone, seconds to wait, and S or L behind them, as in 10L"),
 }  # fmt: skip
 """Options with a form of their own, and what to write."""
 _TIMES = ("begin", "deadline")
-_CLOCK = r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9])?(?:\ ?[AaPp][Mm])?"
-_MONTH, _OF_MONTH = r"(?:0?[1-9]|1[0-2])", r"(?:0?[1-9]|[12][0-9]|3[01])"
-_DAY = rf"(?:[0-9]{{4}}-{_MONTH}-{_OF_MONTH}|{_MONTH}{_OF_MONTH}[0-9]{{2}}|{_MONTH}[./]{_OF_MONTH}(?:[./][0-9]{{2}}(?:[0-9]{{2}})?)?)"
-_TIME = late_pattern(
-    rf"""(?:now(?:\s?[+-]\s?[0-9]{{1,9}}\s?(?:s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:ours?)?|d(?:ays?)?|w(?:eeks?)?)?)?|today|tomorrow|midnight|noon|fika
-    |elevenses|teatime|(?:today|tomorrow|{_DAY})[T\-\ ]{_CLOCK}|{_DAY}|{_CLOCK})""",
-    re.VERBOSE | re.IGNORECASE,
-)
+
+
+def wrong_value(name: str, value: str) -> str | None:
+    """What is wrong with the value, in whole sentences; None where nothing is, or nobody knows."""
+    if (valid := valid_values(name, value)) is not None:
+        return f"sbatch does not know that. Valid: {valid}."
+    if name in _TIMES and names_no_day(value, datetime.now()):
+        return "there is no such day, and Slurm would take one of the next month for it. Name another."
+    return None
 
 
 def valid_values(name: str, value: str) -> str | None:
     """What may stand there, where the value is none of it; None where it is, or nobody knows.
 
     >>> valid_values("mail-type", "BEGIN,END"), valid_values("open-mode", "x"), valid_values("begin", "soon")
-    (None, 'append, truncate', 'now+2hours, tomorrow, 16:00, 2027-01-20T12:34')
+    (None, 'append, truncate', 'now+30minutes, now+2hours, now+1day, tomorrow, 16:00, 2027-01-20T12:34')
     """
     if name in _LISTS and not _are_among(value.split(","), _LISTS[name]):
         return _shown(_LISTS[name].upper())
@@ -98,17 +111,41 @@ def valid_values(name: str, value: str) -> str | None:
         return _shown(_WORDS[name])
     if name in _ALONE_OR and value and not _are_among([value], f"{_ALONE_OR[name]} {name}"):
         return ", ".join((f"{name} alone", *(f"{name}={word}" for word in _ALONE_OR[name].split())))
-    if name == "propagate" and value and not set(value.split(",")) <= _LIMITS:
-        return ", ".join(("propagate alone", *sorted(_LIMITS)))
+    if name == "propagate" and value not in ("", "ALL", "NONE") and not set(value.split(",")) <= _LIMITS | {""}:
+        return ", ".join(("propagate alone", "ALL", "NONE", "or some of", *sorted(_LIMITS)))
     if name in _FORMS and not _FORMS[name][0].fullmatch(value):
         return _FORMS[name][1]
     if name in _RANGES and not _is_within(value, *_RANGES[name]):
         return "a whole number from {} to {}".format(*_RANGES[name])
-    if name in _COUNTS and not value.isdecimal():  # how many there may be is held to the site elsewhere
-        return "a whole number"
-    if name in _TIMES and not _TIME.fullmatch(value):
-        return "now+2hours, tomorrow, 16:00, 2027-01-20T12:34"
+    if name in _COUNTS and not _COUNT.fullmatch(value):  # how many there may be is held to the site elsewhere
+        return "a whole number from 1 on"
+    if name == "cpu-freq" and not _is_cpu_frequency(value):
+        return (
+            "low, medium, high, highm1 or a number of kHz; two of these as in 1000000-high, the lower one first, and behind them :GOVERNOR; or a "
+            "governor alone, as performance"
+        )
+    if name in _TIMES and moment_of(value, now := datetime.now()) is None and not names_no_day(value, now):
+        return "now+30minutes, now+2hours, now+1day, tomorrow, 16:00, 2027-01-20T12:34"
     return None
+
+
+def _is_cpu_frequency(value: str) -> bool:
+    """Whether sbatch reads it as a governor, a frequency or two of them, the lower one first, and a governor behind them."""
+    frequencies, colon, governor = value.partition(":")
+    if _GOVERNOR.match(frequencies):
+        return not colon and "-" not in frequencies
+    ranks = [_rank(one) for one in frequencies.split("-", 1)]
+    if None in ranks or ranks != sorted(ranks, key=lambda rank: rank or 0):
+        return False
+    return not colon or (len(ranks) > 1 and _GOVERNOR.match(governor) is not None)
+
+
+def _rank(frequency: str) -> int | None:
+    """Where it stands among all frequencies, those with a name behind those in numbers; None of what is none."""
+    if named := _NAMED_SPEED.match(frequency):
+        return _LARGEST + (named.lastindex or 0)
+    number = _BEGINNING.match(frequency)
+    return (whole_number(number[2]) or 0) % _LARGEST or None if number else None
 
 
 def _is_within(value: str, least: int, most: int) -> bool:

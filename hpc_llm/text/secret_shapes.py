@@ -48,14 +48,15 @@ SHAPES = late_pattern(
 )
 _SERVICES = """jina lsv2 sbp vcp vci vca vcr vck tvly fw csk cpk pat pa ctx7sk sntrys sntryu glc rnd re phc phx phs pul PMAK NRAK NRII NRAA tskey
     pscale EZAK EZTK apify exa fc e2b ek esecret secret token apikey key pk ops pnu pnb rubygems shippo duffel lf fal""".split()
-OF_A_SERVICE = (
-    late_pattern(  # what services put before a key, `_` or `-` between; `SHAPES` has those of a form of their own
-        rf"""(?<![A-Za-z0-9_./-])(?:{"|".join(sorted(_SERVICES))})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}(?=[A-Za-z]{{0,60}}[0-9])(?=[0-9]{{0,60}}[A-Za-z])[A-Za-z0-9]{{20,}}[A-Za-z0-9_-]*
+OF_A_SERVICE = late_pattern(  # what services put before a key, `_` or `-` between; `SHAPES` has those of a form of their own
+    rf"""(?<![A-Za-z0-9_./-])(?:{"|".join(sorted(_SERVICES))})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}(?=[A-Za-z]{{0,60}}[0-9])(?=[0-9]{{0,60}}[A-Za-z])[A-Za-z0-9]{{20,}}[A-Za-z0-9_-]*
     | (?<![A-Za-z0-9_-])(?:(?:ATATT|ATCTT)3x[A-Za-z0-9_=-]{{16,}} | ATBB[A-Za-z0-9]{{20,}} | pat[A-Za-z0-9]{{14}}\.[0-9a-f]{{32,}} | dp\.[a-z]{{2,5}}\.[A-Za-z0-9]{{32,}}
-    | sntrys_[A-Za-z0-9_=+/-]{{24,}} | LTAI[A-Za-z0-9]{{16,}})""",
-        re.VERBOSE,
-    )
+    | sntrys_[A-Za-z0-9_=+/-]{{24,}} | LTAI[A-Za-z0-9]{{16,}})
+    | (?<![A-Za-z0-9_./:@-])(?:local-[0-9a-f]{{40}} | tk_(?=[A-Za-z]{{0,28}}[0-9])[A-Za-z0-9]{{29}})(?![A-Za-z0-9_/:@-]|\.[A-Za-z0-9])""",
+    re.VERBOSE,
 )
+"""The last two, of a W&B server of one's own and of ntfy, are keys only where they stand alone: within a path or a tag `local-` may stand
+before the sum of a commit."""
 PREFIXED = late_pattern(  # a key of a service that is not known here
     r"(?<![A-Za-z0-9_./-])[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,8}[_-]){0,2}([A-Za-z0-9]{20,400})(?![A-Za-z0-9])"
 )

@@ -98,6 +98,31 @@ def test_what_no_file_system_takes_as_a_path_is_told(function: str, text: str | 
         getattr(hpc_llm, function)(text)
 
 
+@pytest.mark.parametrize(
+    "function", ["parse", "diagnose", "status", "cancel", "clean", "logs", "report", "compared", "calibrate"]
+)
+@pytest.mark.parametrize(
+    "number", [10**400, -(10**300), 10**5000, [10**400]], ids=["long", "negative", "longest", "list"]
+)
+def test_a_number_that_is_too_long_for_a_run_is_told(function: str, number: int | list[int]) -> None:
+    with pytest.raises(RequestError, match="more than 255 digits"):
+        getattr(hpc_llm, function)(number)
+
+
+@pytest.mark.parametrize(
+    "letter", ["\0", "\x1b[2J", "\x07", "\x7f", "\x9b31m", "\u202e", "\ud800", "\udc80", "\r", "\x1f"]
+)
+def test_what_steers_a_terminal_is_shown_in_an_error_and_not_done(letter: str) -> None:
+    name = f"a{letter}b"
+    for function in (hpc_llm.cluster, hpc_llm.method, hpc_llm.model, hpc_llm.status, hpc_llm.parse, hpc_llm.compared):
+        with pytest.raises(RequestError) as caught:
+            function(name)
+        assert str(caught.value).isprintable(), ascii(str(caught.value))
+    with pytest.raises(RequestError) as caught:
+        hpc_llm.cluster("a\u3000é\u00a0b")
+    assert "a\u3000é\u00a0b" in str(caught.value)
+
+
 def test_a_setting_that_holds_itself_is_told() -> None:
     cycle: dict[str, object] = {}
     cycle["a"] = cycle

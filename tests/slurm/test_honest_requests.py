@@ -202,8 +202,31 @@ VALUES = {
         "now+2hours", "tomorrow", "fika", "12:00", "2027-01-20T12:34", "20:30:15", "01/20", "01/20/27", "2027-01-20", "now+60", "teatime",
         "now+3days", "4:30PM", "WHENEVER", "now+1x", "25:00", "next week", "16:00PMs", "2027-13-01", "2027-01-32", "13/01", "01/32", "130127",
         "2027-00-10", "2027-01-00", "121227",
+        "now+30min", "now+5m", "now+2h", "now+5s", "now+1sec", "now+1secs", "now+10mins", "now+1d", "now+1w", "now+1hourss", "now+1month", "now+hour",
+        "now+", "now+1.5hours", "now+1hours5", "now tomorrow", "tomorrow now", "now+10 tomorrow", "now+1second", "now+1HOURS", "Now + 5 minutes",
+        "now+1 0", "now-1day", "NOW", "now+999999999999", "now-99999999999", "now+1hour 12:00",
+        "TODAY", "Tomorrow", "TEATIME", "tODAY", "tOMORROW", "Noon", "FIKA", "MIDNIGHT", "tomorrownoon", "noon tomorrow", "tomorrow 12:00", "fikaT",
+        "2027-1-20", "2027-1-2", "2027-01-2", "2027-01-2T12:00", "2027-01-20t09:05", "2027-01-20-09:05", "2027-01-20 09:05", "2027-01-2009:05",
+        "1/20/2027", "12/5", "12/5/", "12/5/2", "1.20", "1.20.27", "0120", "0120T1:00", "01201", "01201:00", "012012:00", "120", "12", "010100",
+        "0000-01-01", "1969-12-31", "9999-12-31",
+        "13:00pm", "13:00am", "12:00am", "12:00pm", "0:00pm", "4:30 pm", "4:30   PM", "4:30p", "24:00", "23:59", "1:2", "1:02", "1:02:3", "1:02:03",
+        "1:60", "1:02:60", "16:00-16:01", "T", "-", "uts1900000000", "UTS 1900000000", "uts1", "uts-5", "uts1900000000x",
     ),
-    "deadline": ("2027-01-20T12:34", "soon", "2027-13-01", "13/01/27", "2028-02-29"),
+    "deadline": (
+        "2027-01-20T12:34", "now+2hours", "soon", "2027-13-01", "13/01/27", "2028-02-29", "now+40min", "now+2h", "TOMORROW", "2027-1-20",
+    ),
+    "cpu-freq": (
+        "high", "HIGH", "hig", "highm1", "him1", "highm2", "low", "lo", "medium", "mediu", "1000", "1000x", "1000-2000", "1000-1000", "1000-high",
+        "low-high", "low-high:ondemand", "low-highm1", "high-highm1", "performance", "perf", "OnDemand", "userspace", "99999999999",
+        "foo", "h", "m", "p", "0", "2000-1000", "high-low", "high-1000", "highm1-high", "1000:ondemand", "1000-2000:foo", "1000-2000:",
+        "performance:performance", "performance-1000", "low-performance", "1000-", "-1000", "medium-low", "ondemand:",
+    ),
+    "acctg-freq": (
+        "network=5", "filesystem=5", "FileSystem=5", "energy=0", "network=5x", "network=-5", "network=5,,energy=0", ",", "xnetwork=5", "1.5",
+        "foo", "-1", "task=x", "task", "task=", "tasks=5", "networkx=5", "network=5,foo", "foo,energy=0", "network=-1",
+    ),
+    **dict.fromkeys(("sockets-per-node", "cores-per-socket", "ntasks-per-socket", "thread-spec"), ("1", "0", "-1", "1k", "+1", "01", "x")),
+    "core-spec": ("0", "1", "+1", "-1", "x"),
     "distribution": (
         "block", "cyclic", "plane=4", "*", "*:*", "block:cyclic", "block:fcyclic", "*:*:*", "BLOCK:Cyclic:block", "block,Pack", "*,NoPack", "pack",
         "block:", "block:cyclic:cyclic,NOPACK", "PLANE=4", "foo", "block:foo", "block,foo", "plane", "plane=x", "plane=0", "fcyclic", "cyc",
@@ -233,14 +256,14 @@ VALUES = {
     "kill-on-invalid-dep": ("yes", "no", "maybe"),
     "wait-all-nodes": ("0", "1", "5"),
     "profile": ("task,energy", "ALL", "steps"),
-    "threads-per-core": ("1", "x"),
-    "ntasks-per-core": ("1", "one"),
+    "threads-per-core": ("1", "x", "0"),
+    "ntasks-per-core": ("1", "one", "0"),
     "exclusive": ("user", "mcs", "USER", "true", "yes", "1"),
     "no-kill": ("off", "true"),
-    "propagate": ("STACK", "ALL", "NONE", "STACK,CORE", "stack", "FOO"),
-    "mincpus": ("2", "two"),
+    "propagate": ("STACK", "ALL", "NONE", "STACK,CORE", "STACK,,CORE", "STACK,", "stack", "FOO", "NONE,ALL", "STACK,ALL", "ALL,NONE"),
+    "mincpus": ("2", "two", "0"),
     "tmp": ("0", "0G", "0g", "0GB", "64GiB", "1.5G", "all"),  # the nodes say of no disk
-    "switches": ("1", "1@00:10:00", "one"),
+    "switches": ("1", "01", "+1", "1@00:10:00", "1@x", "1@", "one", "0", "00@5", "1k"),
     "get-user-env": ("10", "10L", "yes"),
 }  # fmt: skip
 
@@ -251,3 +274,33 @@ def test_the_values_that_pass_are_those_that_sbatch_knows(name: str, slurm: Scra
     assert set(passed.values()) == {True, False}
     known = {value: slurm.ok("sbatch", "--test-only", f"--{name}={value}", "--wrap=true") for value in VALUES[name]}
     assert passed == known
+
+
+def test_options_of_which_sbatch_refuses_two_together_are_refused(node: LoginNode, slurm: ScratchSlurm) -> None:
+    for words in (["core-spec=1", "thread-spec=1"], ["thread-spec=1", "core-spec=1"]):
+        assert not slurm.ok("sbatch", "--test-only", *(f"--{word}" for word in words), "--wrap=true")
+        done = node.ask(*ASKED, "--dry-run", *(f"--sbatch={word}" for word in words))
+        assert done.returncode == 2 and "exclude each other. Keep one of them." in done.stderr, done.stderr
+
+
+def test_a_day_that_does_not_exist_is_refused_though_slurm_takes_another_for_it(
+    node: LoginNode, slurm: ScratchSlurm
+) -> None:
+    for value in ("2027-02-30", "2027-02-29", "2/30", "023027", "11/31", "2027-04-31T12:00", "12:00 6.31.27"):
+        assert slurm.ok("sbatch", "--test-only", f"--begin={value}", "--wrap=true")
+        done = node.ask(*ASKED, "--dry-run", f"--sbatch=begin={value}")
+        assert done.returncode == 2 and "there is no such day, and Slurm would take one of" in done.stderr, done.stderr
+    for value in ("2028-02-29", "022928"):
+        assert node.ask(*ASKED, "--dry-run", f"--sbatch=begin={value}").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["a%jb", "%t", "x/%A/y", "50%a"])
+def test_a_folder_in_which_a_number_would_be_filled_in_is_refused_before_anything_is_made(
+    node: LoginNode, name: str
+) -> None:
+    folder = node.folder / "numbered" / name
+    for more in (["--method=z2,z3"], [], ["--dry-run"]):
+        done = node.ask(*ASKED, f"--logs={folder}", *more)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert "holds %j, %t, %a or %A, which submitit takes for the job's number: use another --logs." in done.stderr
+        assert not (node.folder / "numbered").exists()

@@ -82,6 +82,11 @@ class Slurm(Scheduler):
 
         return out_of_reach(logs)
 
+    def unfit_folder(self, logs: Path) -> str | None:
+        from hpc_llm.schedulers.slurm.submit import unfit_folder
+
+        return unfit_folder(logs)
+
     def objections(self, plan: Plan, cluster: Cluster) -> Iterator[str]:
         from hpc_llm.schedulers.slurm.check import live_partitions, objections
         from hpc_llm.schedulers.slurm.nodes import objections_to_nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from hpc_llm.errors import RequestError, did_you_mean
 from hpc_llm.planning.experiment import Plan
@@ -11,6 +12,7 @@ from hpc_llm.schedulers.scheduler import Objection
 from hpc_llm.schedulers.slurm.clients import call, is_answering
 from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.profiles import where_to_change
+from hpc_llm.site.sbatch_times import deadline_missed
 from hpc_llm.site.slurm_time import format_time, parse_limit
 from hpc_llm.text.numbers import whole_number
 
@@ -25,6 +27,8 @@ class LivePartition:
     total_nodes: int | None
     max_nodes: int | None
     max_time_s: int | None
+    default_time_s: int | None
+    """Of a job that says none."""
 
 
 def live_partitions() -> dict[str, LivePartition] | None:
@@ -43,13 +47,19 @@ def live_partitions() -> dict[str, LivePartition] | None:
 
 
 def _partition(fields: Mapping[str, str]) -> LivePartition:
-    try:
-        max_time = parse_limit(fields.get("MaxTime", ""))
-    except RequestError:
-        max_time = None
     return LivePartition(
-        total_nodes=_count(fields.get("TotalNodes")), max_nodes=_count(fields.get("MaxNodes")), max_time_s=max_time
+        total_nodes=_count(fields.get("TotalNodes")),
+        max_nodes=_count(fields.get("MaxNodes")),
+        max_time_s=_limit(fields.get("MaxTime", "")),
+        default_time_s=_limit(fields.get("DefaultTime", "")),
     )
+
+
+def _limit(text: str) -> int | None:
+    try:
+        return parse_limit(text)
+    except RequestError:
+        return None
 
 
 def _count(text: str | None) -> int | None:
@@ -93,7 +103,10 @@ def objections(
             f"{here} and has no partition {missing[0]}, it has {_listed(partitions)}", f"{remedy}{where}{add}."
         )
         return
-    has_qos = "qos" in {**cluster.extra_options, **plan.job.sbatch}
+    asked = {**cluster.extra_options, **plan.job.sbatch}
+    if plan.job.time_s is None:
+        yield from _too_late(asked, {one: partitions[one].default_time_s for one in wanted})
+    has_qos = "qos" in asked
     for sentence, less in _too_large(plan, [(one, partitions[one]) for one in wanted], has_qos):
         yield Objection(sentence, f"Ask for {less}, or name another --partition{where}.")
 
@@ -101,6 +114,14 @@ def objections(
 def _or_elsewhere(cluster: Cluster) -> str:
     """What else may be wrong, where it is not known whether this Slurm is that of the profile."""
     return f"; or submit from a login node of {cluster.name}, if this is none. --force submits all the same"
+
+
+def _too_late(asked: Mapping[str, str], defaults: Mapping[str, int | None]) -> Iterator[Objection]:
+    """Where the shortest time that one of the partitions gives is too long for the deadline; without any Slurm shortens the job."""
+    times = [time for time in defaults.values() if time is not None]
+    missed = deadline_missed(asked, min(times), datetime.now()) if len(times) == len(defaults) else None
+    if missed:
+        yield Objection(f"{missed[0]}, as partition {' and '.join(defaults)} gives a job that says none", missed[1])
 
 
 def _too_large(plan: Plan, wanted: list[tuple[str, LivePartition]], has_qos: bool) -> Iterator[tuple[str, str]]:

@@ -95,6 +95,11 @@ def _unfit(folder: Path) -> str | None:
     """What keeps submitit from asking sbatch here, or from a folder."""
     if shutil.which("sbatch") is None or shutil.which("srun") is None:
         return "sbatch or srun is not on PATH: run this on a login node of the cluster, or choose --cluster local."
+    return unfit_folder(folder)
+
+
+def unfit_folder(folder: Path) -> str | None:
+    """Why nothing that lies there can be handed to sbatch, in a whole sentence; None where it can."""
     if _FILLED_IN.search(str(folder.absolute())):
         return f"the folder {folder} holds %j, %t, %a or %A, which submitit takes for the job's number: use another --logs."
     return None
