@@ -53,7 +53,7 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
     ),
     (
         lambda case: case.plan.model.attention == "eager",
-        "eager attention keeps its scores: two such runs were measured",
+        "eager attention keeps its scores: four such runs were measured",
         0.05,
     ),
     (
@@ -61,7 +61,7 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
         "fp32: four such runs were measured, and took up to 5 % more",
         0.15,
     ),
-    (_is_fp16, "fp16: counted as bf16, three such runs were measured", 0.08),
+    (_is_fp16, "fp16: counted as bf16, eight such runs were measured", 0.08),
     (lambda case: case.accumulates, f"gradients of several micro batches: {_COUNTED}", 0.03),
     (
         lambda case: case.plan.engine.name == "flat" and case.offloads("optimizer"),
@@ -73,7 +73,7 @@ _DOUBTS: tuple[tuple[Callable[[Case], bool], str, float], ...] = (
         "layers that multiply in fp8 and are not compiled: counted as in bf16, no such run was measured",
         0.1,
     ),
-    (lambda case: case.is_int8, "int8 layers: five such runs were measured", 0.05),
+    (lambda case: case.is_int8, "int8 layers: seven such runs were measured", 0.05),
     (_splits_frozen, "frozen weights that are split: ten such runs were measured", 0.03),
     (_is_partial, "a part of the optimizer on the host: few such runs were measured", 0.06),
     (_is_on_disk, "a disk to offload to: no such run was measured", 0.5),
