@@ -138,7 +138,7 @@ def test_the_remedy_can_be_followed(failing: Failing) -> None:
 
     remedies = failing.diagnosis["walltime"]["remedy"] + "\n" + failing.diagnosis["node lost"]["remedy"]
     pairs = re.findall(r"(--[a-z-]+) (\S+)", remedies)
-    rendered = json.loads(failing.node.do("render", "--json", *TAIWANIA, *[word for pair in pairs for word in pair]))
+    rendered = json.loads(failing.node.do("render", "--json", *TAIWANIA, *map("=".join, pairs)))
     asked = dict(pairs)
     assert rendered["plan"]["workload"]["steps"] == int(asked["--steps"])
     if "--time" in asked:  # what its steps need may be more than any partition allows
