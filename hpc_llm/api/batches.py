@@ -39,8 +39,6 @@ class Places:
     """Folder of templates that win over the bundled ones."""
     run_id: str | None = None
     """Run id instead of a new one."""
-    submits: bool = False
-    """Whether a preview refuses what a submission from this machine does, and not only what is wrong wherever it is made."""
 
 
 def experiment_of(run: RunRequest, logs: Path, models: Sequence[str] = ()) -> Experiment:
@@ -111,17 +109,23 @@ def site_scheduler(cluster: Cluster) -> SchedulerFacts:
     return scheduler_here() if cluster.scheduler == "auto" else find_scheduler(cluster.scheduler)
 
 
-def batches(request: Request, places: Places, *, preview: bool, unprepared: bool = False) -> list[Batch]:
+def batches(
+    request: Request, places: Places, *, preview: bool, unprepared: bool = False, as_submitted: bool = False
+) -> list[Batch]:
     """Plan and render everything that was asked for: for each cluster one batch, or one for each script that its runs need.
 
     With `preview` and no run id a placeholder stands where the run id will be. What else is to be known is told once all is
-    planned. With `unprepared` they are made of data that nobody has prepared, to be checked and not to be run.
+    planned. With `unprepared` they are made of data that nobody has prepared, to be checked and not to be run. With `as_submitted`
+    a preview refuses what a submission from this machine does, and not only what is wrong wherever it is made.
     """
     from hpc_llm.site.cluster import load_cluster
 
     _tell_templates(places.templates)
     clusters = list(dict.fromkeys(run.cluster for run in request.runs))
-    made = [_batches(load_cluster(name), request, places, preview, unprepared=unprepared) for name in clusters]
+    made = [
+        _batches(load_cluster(name), request, places, preview, unprepared=unprepared, as_submitted=as_submitted)
+        for name in clusters
+    ]
     for of_cluster_ in made:
         _tell_notices(of_cluster_, request.max_parallel)
     return [batch for of_cluster_ in made for batch in of_cluster_]
@@ -154,7 +158,13 @@ def elsewhere(request: Request, places: Places, name: str) -> Batch:
 
 
 def _batches(
-    cluster: Cluster, request: Request, places: Places, preview: bool, *, unprepared: bool = False
+    cluster: Cluster,
+    request: Request,
+    places: Places,
+    preview: bool,
+    *,
+    unprepared: bool = False,
+    as_submitted: bool = False,
 ) -> list[Batch]:
     """The batches of one cluster."""
     from hpc_llm.api.as_shown import refuse_other_than_shown
@@ -168,7 +178,7 @@ def _batches(
     runs = [run for run in request.runs if run.cluster == cluster.name]
     with of_cluster(cluster.name, several=several_clusters):
         cluster, site = with_named_environment(cluster, os.environ), site_of(cluster, places.logs)
-    looks = preview and not (places.submits and _is_here(site))
+    looks = preview and not (as_submitted and _is_here(site))
     planned = _planned(
         runs, cluster, site, places.logs, several=len(request.runs) > 1, looks=looks, unprepared=unprepared
     )

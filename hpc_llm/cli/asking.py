@@ -25,9 +25,6 @@ def asked(options: RunOptions) -> tuple[Request, Places]:
 
 def would_submit(options: RunOptions) -> list[Batch]:
     """All batches of the request, planned, checked as for a submission from this machine, and rendered."""
-    from dataclasses import replace
-
     from hpc_llm.api.batches import batches
 
-    request, places = asked(options)
-    return batches(request, replace(places, submits=True), preview=True)
+    return batches(*asked(options), preview=True, as_submitted=True)
