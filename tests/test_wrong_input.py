@@ -114,7 +114,7 @@ def test_an_option_of_one_value_takes_no_second_one(
     ("words", "way"),
     [
         (["--method", "z2", "--method=z3"], "several are one word with commas, --method z2,z3."),
-        (["--cluster", "a,b", "--cluster", "c"], "several are one word with commas, --cluster a,b,c."),
+        (["--cluster", "a,b", "--cluster", "c,a"], "several are one word with commas, --cluster a,b,c."),
         (["--steps", "10", "--steps", "50"], "Several are runs of a study, a file with matrix: {steps: [10, 50]}."),
         (["--logs", "a", "--logs", "b"], "takes one value: give one.\n"),
     ],

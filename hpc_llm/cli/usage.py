@@ -111,7 +111,8 @@ def _said_twice(option: str, parameter: Any, before: str, value: str, command: s
 
     shown = f"{option} is given as {before} and as {value}, and takes one value"
     if "[,…]" in (parameter.metavar or ""):
-        return f"{shown}: several are one word with commas, {option} {before},{value}."
+        several = ",".join(dict.fromkeys([*before.split(","), *value.split(",")]))
+        return f"{shown}: several are one word with commas, {option} {several}."
     if command in ASKING and parameter.name in NAMES:
         return f"{shown}: give one. {_as_axis(option, (before, value))}"
     return f"{shown}: give one."

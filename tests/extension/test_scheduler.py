@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from copied_ranks import FOLDER, PLACE
 from installed import OUTSIDE, install
+from last_said import last_said
 
 from hpc_llm.errors import ProfileError
 from hpc_llm.site import schedulers
@@ -52,7 +53,7 @@ class Site:
         return done.stdout
 
     def submit(self, *words: str) -> list[str]:
-        runs = json.loads(self.do("submit", "--json", *ASKED, *words))["runs"]
+        runs = json.loads(self.do(*last_said(["submit", "--json", *ASKED, *words])))["runs"]
         return [one["run_id"] for one in runs]
 
     def sleep(self, *words: str) -> str:
