@@ -636,9 +636,9 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
         ("mail-type=WHENEVER", RequestError, "--sbatch mail-type=WHENEVER: sbatch does not know that. Valid: NONE, BEGIN, END, FAIL"),
         ("exclusive=true", RequestError, "--sbatch exclusive=true: sbatch does not know that. Valid: exclusive alone, exclusive=user, exclusive=mcs, exclusive=topo."),
         ("no-kill=yes", RequestError, "Valid: no-kill alone, no-kill=off."),
-        ("propagate=stack", RequestError, "Valid: propagate alone, ALL, AS, CORE"),
+        ("propagate=stack", RequestError, "Valid: propagate alone, ALL, NONE, or some of AS, CORE"),
         ("tmp=64GiB", RequestError, "--sbatch tmp=64GiB: sbatch does not know that. Valid: a whole number, of MB or with one of K, M, G and T"),
-        ("begin=soon", RequestError, "--sbatch begin=soon: sbatch does not know that. Valid: now+2hours, tomorrow, 16:00"),
+        ("begin=soon", RequestError, "--sbatch begin=soon: sbatch does not know that. Valid: now+30minutes, now+2hours, now+1day, tomorrow, 16:00"),
     ],
 )  # fmt: skip
 def test_sbatch_options_that_would_overrule_the_plan_are_refused(

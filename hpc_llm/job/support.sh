@@ -268,11 +268,12 @@ read_in() {
 }
 
 # in_paths NAME...: the variables in the paths of the profile; of a path that is not there those without a value are told.
+path_variables=""
 in_paths() { path_variables=$*; }
 
 without_value() {
   local name
-  for name in ${path_variables:-}; do
+  for name in $path_variables; do
     [ -n "${!name:-}" ] || printf ', and the variable %s in the paths of the profile is not set' "$name"
   done
 }

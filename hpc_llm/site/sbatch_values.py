@@ -41,7 +41,8 @@ _COUNTS = (
     "ntasks-per-core",
     "ntasks-per-socket",
 )
-_COUNT = late_pattern(r"\+?0{0,20}[1-9][0-9]{0,17}")
+_COUNT = late_pattern(r"\+?0{0,20}[1-9][0-9]{0,9999}")
+"""How long a number may be is said elsewhere."""
 _AMOUNT = late_pattern(r"[0-9]{1,12}(?:[KMGT]B?)?", re.IGNORECASE)
 _RANGES = {"nice": (-2147483645, 2147483645), "priority": (0, 4294967293)}
 """Options whose number has bounds; behind it, and in its place, sbatch takes anything."""
@@ -112,7 +113,7 @@ def valid_values(name: str, value: str) -> str | None:
     if name in _ALONE_OR and value and not _are_among([value], f"{_ALONE_OR[name]} {name}"):
         return ", ".join((f"{name} alone", *(f"{name}={word}" for word in _ALONE_OR[name].split())))
     if name == "propagate" and value not in ("", "ALL", "NONE") and not set(value.split(",")) <= _LIMITS | {""}:
-        return ", ".join(("propagate alone", "ALL", "NONE", "or some of", *sorted(_LIMITS)))
+        return f"propagate alone, ALL, NONE, or some of {', '.join(sorted(_LIMITS))}"
     if name in _FORMS and not _FORMS[name][0].fullmatch(value):
         return _FORMS[name][1]
     if name in _RANGES and not _is_within(value, *_RANGES[name]):

@@ -28,7 +28,7 @@ RESERVED = frozenset(
     BASHOPTS SHELLOPTS UID EUID PPID PS4 ENV PROMPT_COMMAND POSIXLY_CORRECT CDPATH GLOBIGNORE EXECIGNORE PYTHONSAFEPATH MASTER_ADDR MASTER_PORT
     HPC_LLM_LAUNCHER HPC_LLM_TRY SRUN_CPUS_PER_TASK RANDOM LINENO SECONDS FUNCNAME DIRSTACK GROUPS PIPESTATUS OPTIND
     this_job said asked asked_dir links others after conda_hook each_node folders init_file job left loaded_before moving name
-    no_module node now number pair path pattern probe ran read_in_file record seconds text value why known
+    no_module node now number pair path path_variables pattern probe ran read_in_file record seconds text value why known
     answer began by count ended found place reach sentence try_dir what
     profiler profile_rank names waited words""".split()
 )
