@@ -499,10 +499,20 @@ launch_try() {
   [ -z "$time_limit" ] || [ "$left" -ge "$reach" ] || reach=$((left > 1 ? left : 1))
   HPC_LLM_TRY_DIR=$try_dir timeout --signal=TERM --kill-after=30 "$reach" "$@" >> "$try_dir/log.out" 2>> "$try_dir/log.err" &
   child=$!
+  stage=  # a signal waits until the try has its record
   wait_for_child
   end_what_is_left
+  await_reason
   note_try
   [ -z "$signal" ] || end_by_signal
+}
+
+# Slurm tells the ranks of a job to end before it tells its script: the reason may come a moment after they are gone. Not waited for
+# where they have told one of their own.
+await_reason() {
+  local count=0
+  [ "$code" != 0 ] && ! grep -Eqs '"outcome": "(COMPLETED|FAILED|INVALID|OOM_[A-Z]+)"' "$try_dir/result.json" || return 0
+  while [ -z "$signal" ] && [ $((count += 1)) -le 15 ]; do sleep 0.2; done
 }
 
 # By the mark that it inherited: an agent that was killed leaves ranks behind, which hold the memory that the next try needs.
@@ -534,6 +544,7 @@ note_try() {
     printf ' "started_at": %s, "ended_at": %s, "time_limit_s": %s, "oom_kills": %s}\n' "$began" "$ended" "$reach" "$oom_kills" \
       >> "$try_dir/exit.json"
   )
+  stage=launch
   if [ -n "$why" ] && [ "$reach" -lt "$try_limit" ]; then
     ignore_signals
     reason="time limit of $time_limit s reached"

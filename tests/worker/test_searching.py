@@ -58,6 +58,12 @@ def train(record):
         os.kill(os.getpid(), signal.SIGKILL)
     if size in world.get("waits", []) and not os.path.exists(world["go"]):
         time.sleep(600)
+    if size in world.get("told_first", []) and not os.path.exists(world["go"]):
+        parent = int(open(f"/proc/{os.getppid()}/stat").read().rsplit(")", 1)[1].split()[1])
+        subprocess.Popen(["bash", "-c", f"sleep 1; kill -TERM {parent}"], start_new_session=True, env={"PATH": os.environ["PATH"]})
+    if size in world.get("told_first", []) + world.get("told", []) and not os.path.exists(world.get("go", "")):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(600)
     if size in world.get("breaks", []):
         raise ValueError("no memory's fault")
     pages = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -413,6 +419,31 @@ def test_a_job_that_dies_goes_on_with_what_it_has(elsewhere: Elsewhere, tmp_path
     assert again.returncode == 0 and sizes_of(result)[:4] == [(2, "FITS"), (4, "FITS"), (8, "LOST"), (8, "FITS")]
     done = elsewhere.run("--micro-batch-size", "2", "--resume", "r", world=world, run_id="more")
     assert done["search"] == result["search"] and not RunPaths(elsewhere.logs / "more").search_tries()
+
+
+def test_ranks_that_are_told_to_end_before_their_job_is_were_cut_off_with_it(
+    elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    """As Slurm ends a job: that says nothing of the size, which is tried again."""
+    world = {"mib": 90, "told_first": [4], "go": str(tmp_path / "go")}
+    subprocess.run(
+        elsewhere.command("--micro-batch-size", "4", world=world), capture_output=True, timeout=300, check=False
+    )
+    run = RunPaths(elsewhere.logs / "r")
+    assert json.loads(run.search_try(1).exit.read_text())["signal"] == "TERM" and not run.search_try(2).stdout.exists()
+    (tmp_path / "go").touch()
+    assert subprocess.run(["bash", str(run.script)], capture_output=True, timeout=300, check=False).returncode == 0
+    assert sizes_of(json.loads(run.result.read_text()))[:2] == [(4, "CUT"), (4, "FITS")]
+
+
+def test_ranks_that_somebody_ends_alone_are_no_failure_of_their_size_before_it_happens_again(
+    elsewhere: Elsewhere,
+) -> None:
+    result = elsewhere.run("--micro-batch-size", "2", world={"mib": 90, "told": [4]})
+    assert (
+        sizes_of(result)[:3] == [(2, "FITS"), (4, "LOST"), (4, "LOST")]
+        and result["search"][0]["largest"]["micro_batch_size"] == 3
+    )
 
 
 def test_a_search_ends_before_its_time_does_and_says_so(elsewhere: Elsewhere) -> None:

@@ -17,6 +17,7 @@ from hpc_llm.planning.micro_batches import plan_of_try
 from hpc_llm.records.files import read_json
 from hpc_llm.records.possible import is_possible, possible
 from hpc_llm.records.run import Outcome, RunPaths
+from hpc_llm.worker.signals import EXIT_AFTER_SIGTERM
 
 _MOST_BEFORE = 50
 """Searches that went on from one another."""
@@ -33,7 +34,7 @@ class TryOutcome(str, Enum):
     CUT = "cut off"
     """The job was told to end: that says nothing of the size."""
     LOST = "lost"
-    """The job came to an end without a word, which it may have done for this try."""
+    """The job came to an end without a word, or somebody ended the ranks alone, which may have been done for this try."""
 
     @property
     def is_conclusive(self) -> bool:
@@ -153,6 +154,8 @@ def _verdict(
         return TryOutcome.FAILED, result.get("invalid_reason")
     if end.get("exit_code") == 137 and (_number(end.get("oom_kills")) or 0) > 0:
         return TryOutcome.MEMORY, "the kernel of its node killed a process for lack of memory"
+    if outcome == Outcome.UNKNOWN.value or end.get("exit_code") == EXIT_AFTER_SIGTERM:
+        return TryOutcome.LOST, said or "its ranks were told to end, and its job was not"
     killed = ", as by the system where memory runs out" if end.get("exit_code") == 137 else ""
     return TryOutcome.FAILED, said or f"it ended with exit code {end.get('exit_code')}{killed}"
 
