@@ -59,6 +59,8 @@ class Point:
     host: int | None
     settings: tuple[str, ...] = ()
     """What `--set` said besides the engine."""
+    step_s: float | None = None
+    """Seconds of a step, the median."""
     switches: str = ""
     """What the engine had on, NAME=VALUE; empty for runs of before there was a choice."""
 
@@ -143,6 +145,7 @@ def _point(row: dict[str, str]) -> Point:
         reserved=size["reserved"],
         host=size["host"],
         settings=settings_of(row),
+        step_s=float(row["step_time_s_p50"]) if row.get("step_time_s_p50") else None,
         switches=row["switches"],
     )
 

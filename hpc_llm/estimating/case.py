@@ -122,6 +122,14 @@ class Case:
         return 2 if "8bit" in kind.lower() else 8
 
     @property
+    def paged_bytes(self) -> int:
+        """Of the moments of a paged optimizer, which lie in memory that GPU and host share, outside of torch's allocator."""
+        if "paged" not in self.plan.optimizer.type.lower():
+            return 0
+        is_split = self.stage > 0 or self.plan.engine.name == "fsdp2"
+        return self.moments_width * self.trained // (self.shares if is_split else 1)
+
+    @property
     def zero(self) -> Mapping[str, Any]:
         """DeepSpeed's block about what is split."""
         found: Mapping[str, Any] = self.plan.engine.deepspeed.get("zero_optimization") or {}

@@ -85,7 +85,7 @@ def _stage12(case: Case, kept: Activations) -> Iterator[Moment]:
     kept_gradients = case.width * case.trained // (1 if case.stage == 1 else case.ranks)
     before = {**states, **case.sum_of_gradients(kept_gradients)}
     yield Moment(name="loss", terms={**before, "activations": kept.kept, "logits and loss": kept.loss})
-    yield Moment(name="backward", terms={**before, **_backward(case, kept), "communication buckets": _buckets(case)})
+    yield from _reduced_bucketwise(case, kept, before)
     yield Moment(
         name="optimizer step",
         terms={
@@ -96,10 +96,8 @@ def _stage12(case: Case, kept: Activations) -> Iterator[Moment]:
     )
 
 
-def _offloaded(case: Case, kept: Activations) -> Iterator[Moment]:
-    """The optimizer on the host; gradients leave bucket by bucket."""
-    states = held(case)
-    yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
+def _reduced_bucketwise(case: Case, kept: Activations, states: dict[str, int]) -> Iterator[Moment]:
+    """Gradients fill the buckets while activations are given up; a full one is copied to be summed."""
     filled = 2 if case.zero.get("overlap_comm", False) else 1
     backward = _backward(case, kept)
     yield Moment(name="backward", terms={**states, **backward, "communication buckets": filled * _bucket(case)})
@@ -108,6 +106,13 @@ def _offloaded(case: Case, kept: Activations) -> Iterator[Moment]:
     in_flight = {**backward, "gradients": waiting, "communication buckets": _buckets(case)}
     in_flight["activations"] = int(backward["activations"] * _left(case, filled))
     yield Moment(name="buckets in flight", terms={**states, **in_flight})
+
+
+def _offloaded(case: Case, kept: Activations) -> Iterator[Moment]:
+    """The optimizer on the host; gradients leave bucket by bucket."""
+    states = held(case)
+    yield Moment(name="loss", terms={**states, "activations": kept.kept, "logits and loss": kept.loss})
+    yield from _reduced_bucketwise(case, kept, states)
 
 
 def _left(case: Case, filled: int) -> float:

@@ -38,15 +38,16 @@ def device_need(case: Case, gpu: Gpu, unknown: float, *, expands: bool = False) 
     stuck = _pieces_of_graphs(case, moment, expands=expands) + (0 if expands else fragments(case))
     slack = known.slack.get(case.plan.engine.name, known.slack["counted"])
     capacity = int((gpu.memory_gib or 0) * _GIB) or None
+    paged = case.paged_bytes if case.plan.parallel.gpus_per_node else 0
     part = known.device_capacity
     return Device(
         breakdown=moment.terms,
         moment=moment.name,
         peak=peak,
-        outside=(least + most) // 2,
+        outside=(least + most) // 2 + paged,
         fragments=stuck,
         low=int(peak * max(1 - precision, 0)) + least,
-        high=int(peak * (1 + precision + slack)) + possible_scores(case) + stuck + most,
+        high=int(peak * (1 + precision + slack)) + possible_scores(case) + stuck + most + paged,
         capacity=capacity and int(capacity * part[1]),
         capacity_low=capacity and int(surely_there(gpu, capacity) * part[0]),
     )
@@ -65,8 +66,12 @@ def peak_moment(case: Case) -> Moment:
     moments = engine.moments(case, activations_of(case))
     is_on_gpu = case.plan.parallel.gpus_per_node > 0
     found = max(moments if is_on_gpu else as_on_cpu(case, moments), key=lambda one: one.total)
-    terms = {name: size for name, size in found.terms.items() if size}
-    return Moment(name=found.name, terms={**terms, **({"workspaces": constants().workspaces} if is_on_gpu else {})})
+    terms = dict(found.terms)
+    if is_on_gpu:
+        if "optimizer states" in terms:
+            terms["optimizer states"] -= min(terms["optimizer states"], case.paged_bytes)
+        terms["workspaces"] = constants().workspaces
+    return Moment(name=found.name, terms={name: size for name, size in terms.items() if size})
 
 
 def _pieces_of_graphs(case: Case, moment: Moment, *, expands: bool) -> int:

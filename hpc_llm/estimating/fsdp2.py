@@ -50,6 +50,8 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
         },
     )
     in_layers = case.trained - (root if case.trains_root else 0)
+    if keeps:  # until its own backward pass is over, that of all others by now
+        of_layer["gathered parameters"] = case.width * (root + layer)
     gradients = 4 * max(in_layers - layer, 0) // ranks + head_gradient(case)
     yield Moment(
         name="backward of the first layer",
@@ -61,8 +63,9 @@ def moments(case: Case, kept: Activations) -> Iterator[Moment]:
             terms={
                 **states,
                 "gradients": 4 * in_layers // ranks + case.width * root,
+                # Its parameters are given up before their gradients are summed; what is tied is there for both of its uses.
                 "communication buckets": (5 if case.sizes.is_tied else 4) * root,
-                "gathered parameters": gathered,
+                "gathered parameters": case.width * root if case.sizes.is_tied else 0,
             },
         )
     yield Moment(name="optimizer step", terms={**states, "gradients": 4 * case.trained // ranks})

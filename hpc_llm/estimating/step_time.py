@@ -33,8 +33,6 @@ _FAST_CARD = 50e9
 _LINK = 1.5
 _UNMEASURED = 1.5
 _RECORDED = 1.3
-_EIGHT_BITS = 2.0
-"""Each of a model's many tensors is stepped by calls of its own, and in fp32; constants are of runs that step the embeddings in bf16."""
 _NO_FACTS = 1.6
 _FP32 = 4
 _MOST = 10**13
@@ -203,9 +201,9 @@ def _program_reasons(plan: Plan, work: Work) -> list[tuple[float, str]]:
                 "few runs that step a whole model in pure bf16 were measured: it is taken for as long as in fp32",
             )
         )
-    if work.has_8bit_states and work.trains_layers:
+    if work.is_stepped_by_bitsandbytes and work.trains_layers:
         reasons.append(
-            (_EIGHT_BITS, "five runs that step a whole model with states of 8 bits took 1.6 to 2 times as long")
+            (_RECORDED, "few runs that step a whole model by bitsandbytes were measured, all on H100 and H200")
         )
     if work.kept_back:
         reasons.append((_RECORDED, "few runs with a part of the optimizer offloaded were measured, all on H100"))

@@ -33,6 +33,12 @@ _ROUNDED, _WEIGHT_ROUNDED = 5.3, 16.5
 _NOT_PINNED = 1.4e9
 """Bytes a second from a device into memory of the host that is asked for at each copy: what DeepSpeed steps on the device goes to
 the host's 16-bit copy in fp32 that way. Of eight runs on an H100; seven later ones came within 0.81 and 1.02 (RESULTS.md)."""
+_BITSANDBYTES_S, _BITSANDBYTES_TENSOR_S = 18.4e-12, 79e-6
+"""What an AdamW of bitsandbytes takes for a number and for a tensor of a whole model, beside what it takes for the embeddings of a quantized
+one, which the constants are of: it is called for each tensor, and reckons in fp32. By five runs on H100 and H200 with states of 8 bits, within
+5 % of each; fifteen later ones of 8 bits came within 0.80 and 1.33, one of 32 at 0.93 (RESULTS.md)."""
+_BY_TENSOR = ("plain", "fsdp2")
+"""Engines whose optimizer steps the model's own tensors: the others join them."""
 _OLDER_BUS, _OLDER_HOST = 32e9, 0.6
 """Hosts of PCIe up to generation 4 have DDR4, whose channels carry that part of what DDR5's do."""
 
@@ -84,9 +90,9 @@ def step_terms(work: Work, rates: Rates) -> StepTerms:
         products=times * (flops(work) - _saved_by_fp8(work)) / (rates.peak * rates.fitted.matmul),
         traffic=times * (traffic_bytes(work, rates) + rounded_bytes(work)) / bandwidth,
         unpacking=times * unpacked_bytes(work, rates) / bandwidth,
-        launches=(times * launches(work, rates) + rates.program.step_launches) * rates.fitted.launch_s,
+        launches=(times * launches(work, rates) + _launches_of_step(work, rates)) * rates.fitted.launch_s,
         communication=communication_s(work, rates),
-        optimizer=optimizer_bytes(work, rates) / bandwidth,
+        optimizer=optimizer_bytes(work, rates) / bandwidth + _bitsandbytes_s(work),
         host_optimizer=_host_optimizer_s(work, rates),
         transfers=transferred_bytes(work, rates) / rates.gpu.pcie + 4 * work.kept_back / _NOT_PINNED,
     )
@@ -179,6 +185,11 @@ def launches(work: Work, rates: Rates) -> float:
     return work.layers.number * (layer + _engine_launches(work, rates))
 
 
+def _launches_of_step(work: Work, rates: Rates) -> float:
+    """Besides the layers'. A recorded graph of small operations takes about as long for each micro batch, by two runs on an H200."""
+    return rates.program.step_launches * (work.micro_batches if work.cuda_graph else 1)
+
+
 def _engine_launches(work: Work, rates: Rates) -> float:
     """What an engine adds to a layer, in operations: the one place where engines differ in it."""
     program = rates.program
@@ -200,6 +211,14 @@ def optimizer_bytes(work: Work, rates: Rates) -> float:
     each = program.fused_optimizer_bytes if work.fused_optimizer else program.optimizer_bytes
     stepped = work.kept_back if work.offloads_optimizer else work.trained_here
     return stepped * (program.packed_optimizer_bytes if work.has_8bit_states else each)
+
+
+def _bitsandbytes_s(work: Work) -> float:
+    """Of its AdamW on a whole model: what is no traffic, of the GPU's own arithmetic and of the host that calls it."""
+    if not (work.is_stepped_by_bitsandbytes and work.trains_layers):
+        return 0.0
+    called = _BITSANDBYTES_TENSOR_S * work.layers.tensors if work.engine in _BY_TENSOR else 0.0
+    return _BITSANDBYTES_S * work.trained_here + called
 
 
 def communication_s(work: Work, rates: Rates) -> float:

@@ -15,7 +15,7 @@ from hpc_llm.planning.encoder_decoder import EncoderDecoder
 from hpc_llm.planning.engines import offload_place, zero_stage
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import Architecture, Shape, architecture, layer_counts, num_parameters, shared_matrices
-from hpc_llm.planning.optimizers import PURE_BF16
+from hpc_llm.planning.optimizers import PURE_BF16, bitsandbytes_name
 from hpc_llm.planning.recompute import spread
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -34,6 +34,8 @@ class Layers:
     attention: int
     """Heads times their size."""
     vocabulary: int
+    vectors: int
+    """Norms and biases of one layer."""
     share: float = 1.0
     """Of the tokens of a sample, how many each layer sees: a T5 reads one half and writes the other."""
 
@@ -41,6 +43,11 @@ class Layers:
     def weights(self) -> int:
         """In the products of one layer."""
         return sum(rows * columns for rows, columns in self.matrices.values())
+
+    @property
+    def tensors(self) -> int:
+        """Of the whole model: those of the layers, the embeddings and the last norm; a head of its own is one more, and not counted."""
+        return self.number * (len(self.matrices) + self.vectors) + 2
 
     @property
     def head(self) -> int:
@@ -121,6 +128,10 @@ class Work:
     @property
     def has_pure_bf16(self) -> bool:
         return self.optimizer in PURE_BF16
+
+    @property
+    def is_stepped_by_bitsandbytes(self) -> bool:
+        return bitsandbytes_name(self.optimizer) is not None
 
     @property
     def has_8bit_states(self) -> bool:
@@ -242,6 +253,7 @@ def _decoder(shape: Architecture) -> Layers:
         inner=inner,
         attention=width,
         vocabulary=shape.vocab_size,
+        vectors=2 + 3 * shape.qkv_bias,
     )
 
 
@@ -262,5 +274,6 @@ def _encoder_decoder(shape: EncoderDecoder) -> Layers:
         inner=inner,
         attention=scaled,
         vocabulary=shape.vocab_size,
+        vectors=2,
         share=0.5,
     )

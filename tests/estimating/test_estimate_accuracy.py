@@ -79,7 +79,7 @@ def test_other_models_and_shapes_are_met_and_lie_within_their_bounds(file: str) 
         assert abs(one.device_error) <= (0.022 if grows or took.engine != "plain" else 0.17), took
 
 
-@pytest.mark.parametrize(("file", "runs"), [("settings", 32), ("two_gpus", 26), ("settings_held_out", 71)])
+@pytest.mark.parametrize(("file", "runs"), [("settings", 34), ("two_gpus", 32), ("settings_held_out", 104)])
 def test_settings_beside_the_methods_and_two_ranks_are_met_and_lie_within_their_bounds(file: str, runs: int) -> None:
     """Of int8, eager attention, dropout, fp16, fp32, accumulation, recompute, of every engine and of shared layers on two GPUs; no constant was fitted to them."""
     found = accuracy.pairs(accuracy.points(RESULTS.parent / "results" / f"{file}.csv"))
@@ -90,6 +90,9 @@ def test_settings_beside_the_methods_and_two_ranks_are_met_and_lie_within_their_
         device, grows = memory.device, "expandable_segments=true" in took.switches
         assert device.low <= took.reserved + 1.4 * 2**30 and took.device + 0.8 * 2**30 <= device.high, took
         assert took.host * took.gpus <= memory.host.high, took
+        low, high = one.estimate.time.interval
+        seldom = {("plain", "flan-t5-large"), ("fsdp2", "qwen2-7b")}  # one run of each, RESULTS.md
+        assert (took.engine, took.model) in seldom or took.step_s is None or low < took.step_s < high, took
         is_other_precision = any(name.startswith("precision=") for name in took.settings)
         assert abs(one.device_error) <= (0.12 if is_other_precision or not grows else most), took
 

@@ -37,7 +37,9 @@ from hpc_llm.site.hardware import Hardware
 ROOT = Path(__file__).parents[2]
 H100 = Hardware("NVIDIA H100 80GB HBM3", "sm_90", 80.0, 8, "nvidia", 16)
 
-LAYERS = Layers(number=2, matrices={"a": (10, 20), "b": (20, 10)}, hidden=10, inner=20, attention=10, vocabulary=100)
+LAYERS = Layers(
+    number=2, matrices={"a": (10, 20), "b": (20, 10)}, hidden=10, inner=20, attention=10, vocabulary=100, vectors=2
+)
 WORK = Work(
     layers=LAYERS, tokens=8, length=4, micro_batches=1, width=2, parameters=2400, trained=2400, trains_layers=True, adapters=0,
     adapter_weights=0, quantized_bytes=0.0, recompute=0.0, has_fused_attention=True, engine="plain", cuda_graph=False, compiles=False,
@@ -78,6 +80,16 @@ def test_fp8_halves_the_products_of_layers_alone_and_rounds_what_enters_them() -
     assert again.products - eight.products == pytest.approx(4 * 2 * 8 * 800 / 2 / 1e6)
     assert eight.traffic - again.traffic == pytest.approx(2 * 4 / 3 * (5.3 * 8 * 60 + 16.5 * 400) / 1e6)
     assert plain.launches < again.launches == eight.launches
+
+
+def test_what_bitsandbytes_steps_of_a_whole_model_is_called_for_each_tensor() -> None:
+    plain = step_terms(replace(WORK, optimizer="AdamW8bit", trains_layers=False), RATES).optimizer
+    whole = step_terms(replace(WORK, optimizer="AdamW8bit"), RATES).optimizer
+    # 2 layers of two matrices and two vectors, the embedding and the last norm
+    assert whole - plain == pytest.approx(18.4e-12 * 2400 + 79e-6 * 10)
+    joined = step_terms(replace(WORK, optimizer="AdamW8bit", engine="deepspeed"), RATES).optimizer
+    assert whole - joined == pytest.approx(79e-6 * 10)
+    assert step_terms(replace(WORK, optimizer="AdamWBF16"), RATES).optimizer == step_terms(WORK, RATES).optimizer
 
 
 def test_runs_in_fp8_take_what_was_said_of_them() -> None:
