@@ -44,7 +44,7 @@ and one that does without its cache."""
 _SAID_BESIDE = re.compile(rb"[^\n\"']{0,120}?\bCould not (?:load bitsandbytes native library|find the bitsandbytes)\b")
 _WEAK, _CONFIDENCE = 44, 0.7
 _OF_ONE_CALL = frozenset(
-    ("python_exception", "config_error", "data_error", "data_missing", "model_missing", "unreachable")
+    ("python_exception", "config_error", "data_error", "data_missing", "model_missing", "no_internet", "unreachable")
 )
 """What fails for one request, sample or tool, and not for the next."""
 

@@ -97,7 +97,7 @@ DATA_MISSING = Cause(
     remedy=_BRING_DATASET,
     retry=False,
     precedence=78,
-    explains=frozenset(("model_missing", "python_exception", "collective_timeout", "unreachable")),
+    explains=frozenset(("model_missing", "python_exception", "collective_timeout", "unreachable", "no_internet")),
     signs=(
         sign(
             " cannot be had from the Hub: ",

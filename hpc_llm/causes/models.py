@@ -44,7 +44,7 @@ MODEL_MISSING = Cause(
     ),
     retry=False,
     precedence=77,
-    explains=frozenset(("python_exception", "collective_timeout", "unreachable")),
+    explains=frozenset(("python_exception", "collective_timeout", "unreachable", "no_internet")),
     signs=(
         sign(
             ("gated repo", "GatedRepoError"),

@@ -57,6 +57,7 @@ def train(record):
     if size in world.get("killed", []):
         os.kill(os.getpid(), signal.SIGKILL)
     if size in world.get("waits", []) and not os.path.exists(world["go"]):
+        print("waits as", os.getpid(), flush=True)
         time.sleep(600)
     if size in world.get("told_first", []) and not os.path.exists(world["go"]):
         parent = int(open(f"/proc/{os.getppid()}/stat").read().rsplit(")", 1)[1].split()[1])
@@ -295,6 +296,10 @@ def figures_of(elsewhere: Elsewhere) -> list[Figure]:
     return figures(make_report(collect([elsewhere.logs])))
 
 
+def printed_by(one: RunPaths) -> str:
+    return one.stdout.read_text() if one.stdout.exists() else ""
+
+
 def sizes_of(result: dict[str, Any]) -> list[tuple[int, str]]:
     return [(one["micro_batch_size"], one["verdict"]) for one in result["tries"]]
 
@@ -406,11 +411,12 @@ def test_a_job_that_dies_goes_on_with_what_it_has(elsewhere: Elsewhere, tmp_path
     )
     run = RunPaths(elsewhere.logs / "r")
     deadline = time.monotonic() + 300
-    while not run.search_try(3).stdout.exists():
+    while not (said := re.search(r"waits as (\d+)", printed_by(run.search_try(3)))):
         assert time.monotonic() < deadline, "the third try does not begin"
         time.sleep(0.05)
     script = int(json.loads(run.process.read_text())["script"]["pid"])
     os.killpg(os.getpgid(script), signal.SIGKILL)
+    os.kill(int(said[1]), signal.SIGKILL)  # `timeout` gave it a group of its own
     waiting.wait(timeout=300)
     assert not run.result.exists()
     (tmp_path / "go").touch()
