@@ -101,3 +101,12 @@ def test_many_words_take_a_time_that_grows_like_them() -> None:
         is_secret(text)
         redacted(text)
         assert time.process_time() - begun < 10, word
+
+
+@pytest.mark.parametrize("password", ["Password123", "mysecret1", "admin_pass1", "wandb_key9", "labkey2024"])
+def test_digits_behind_a_word_make_it_a_password_where_a_shell_reads_it(password: str) -> None:
+    """The commonest form of one; in source such a word names a variable."""
+    for option in ("--api-key", "--password", "--token"):
+        for text in (f"serve {option} {password} --port 80", f"serve {option}={password}"):
+            assert is_secret(text) and password not in redacted(text)
+    assert not is_secret("client(api_key=api_key2)") and not is_secret("serve --api-key API_KEY")

@@ -21,7 +21,9 @@ _OVERLAP = 64
 _EXCEPTION = re.compile(
     rb"(?P<name>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?::(?: (?P<message>.*)|$)|$)",
 )
-_CLASS = re.compile(rb"(?:Error|Exception|Interrupt|Exit|Failed|Timeout|Warning|Failure|Abort|Stop|Mismatch)\w{0,12}$")
+_CLASS = re.compile(rb"(?:Error|Exception|Interrupt|Exit|Failed|Timeout|Warning|Failure|Abort|Stop|Mismatch)\w{0,16}$")
+_SMALL = (b"error", b"gaierror", b"herror", b"timeout")
+"""Classes of modules of C, as `socket.timeout` and `struct.error`: behind the name of the module."""
 _HARMLESS = (b"Exception ignored ", b"--- Logging error ---", b"Exception in thread")
 """What stands before the traceback of an exception with which the program goes on: Python says `Exception ignored in`, `on`,
 `while calling` and so on."""
@@ -158,7 +160,9 @@ def _exception(content: bytes, indented: bool) -> re.Match[bytes] | None:
     last = match["name"].rpartition(b".")[2]
     if _CLASS.search(last):
         return match
-    return match if indented and last[:1].isupper() and (match["message"] or b"." in match["name"]) else None
+    has_module = b"." in match["name"]
+    is_class = last in _SMALL if has_module and last.islower() else last[:1].isupper()
+    return match if indented and is_class and (match["message"] or has_module) else None
 
 
 def _message_below(text: bytes, end: int, opens: re.Pattern[bytes], match: re.Match[bytes]) -> bytes:

@@ -92,6 +92,8 @@ class Assigned(NamedTuple):
     """Whether it is `Pwd=` in a connection string; elsewhere that is the working directory."""
     is_listed: bool = False
     """Whether brackets open before it, as a list's."""
+    is_option: bool = False
+    """Whether dashes stand before the name."""
 
 
 def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
@@ -194,7 +196,17 @@ def _assigned(text: str, name: str, end: int, line: _Line) -> Assigned | None:
     )
     is_listed = opened is not None and bool(opened["list"])
     return Assigned(
-        name, value, start, how, bool(quote), "]" in sign["closed"], is_query, longer, in_connection, is_listed
+        name,
+        value,
+        start,
+        how,
+        bool(quote),
+        "]" in sign["closed"],
+        is_query,
+        longer,
+        in_connection,
+        is_listed,
+        before.endswith("-"),
     )
 
 
@@ -268,7 +280,9 @@ def _is_secret(one: Assigned) -> bool:
         return is_kept(name, value)
     if sure == "maybe":
         return is_generated(value)
-    if not one.is_quoted and (is_expression(value) or (one.is_subscript and not is_composed(value))):
+    if not one.is_quoted and (
+        (is_expression(value) and not _ends_as_a_password(one)) or (one.is_subscript and not is_composed(value))
+    ):
         return False
     if len(value) < (_SHORTEST if name.isupper() or kind_of(name) == "password" else _SHORTEST_OF_KEYS):
         return False
@@ -284,10 +298,18 @@ def _is_secret(one: Assigned) -> bool:
     return not (name.lower() == "token" and one.how == "spaced" and not one.is_quoted and value.isalpha())
 
 
+def _ends_as_a_password(one: Assigned) -> bool:
+    """Whether digits end a word that would name a variable of a secret: a shell's words are none, and of source few have two."""
+    digits = _DIGITS_LAST.search(one.value)
+    is_word = digits is not None and one.value.isidentifier()
+    return is_word and (one.how == "option" or one.is_option or kind_of(one.name) == "password" or len(digits[0]) > 1)
+
+
 def _is_of_a_dump(one: Assigned) -> bool:
     """Whether it is an argument in a table of them: tables of results have columns for tokens, and values with units."""
     is_drawn = DIGITS_APART.search(one.value) is not None or is_generated(one.value, least=10)
     return len(words_of(one.name)) > 1 and (one.value[0].isalpha() or is_drawn)
 
 
+_DIGITS_LAST = late_pattern(r"[0-9]{1,12}\Z")
 _SHORTEST, _SHORTEST_OF_KEYS = 4, 6
