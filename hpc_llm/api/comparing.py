@@ -13,17 +13,18 @@ from hpc_llm.records.files import read_json, read_text
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
+    from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.records.run import RunPaths
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Script and plan of the other side, and ours; plans by their parts."""
+    """Script and plans of the other side, and ours; plans by their parts."""
 
     their_script: str
-    their_plan: dict[str, Any]
     our_script: str
-    our_plan: dict[str, Any]
+    plans: tuple[tuple[PlanWithOrigins, dict[str, Any], dict[str, Any]], ...]
+    """Each run of ours that is compared, with the plan of the other side and its own."""
 
 
 def compare(batch: Batch, other: str, request: Request, places: Places) -> Comparison:
@@ -42,11 +43,11 @@ def compare(batch: Batch, other: str, request: Request, places: Places) -> Compa
             raise RequestError(f"--diff: {error} Clusters: {', '.join(cluster_names())}{near}") from None
         return _with_run(batch, run, request, places)
     there = elsewhere(request, places, other)
+    plans = zip(there.planned, batch.planned, strict=True)
     return Comparison(
         their_script=there.scripts[0].text,
-        their_plan=there.planned[0].plan.flat(),
         our_script=batch.scripts[0].text,
-        our_plan=batch.planned[0].plan.flat(),
+        plans=tuple((ours, theirs.plan.flat(), ours.plan.flat()) for theirs, ours in plans),
     )
 
 
@@ -57,14 +58,15 @@ def _with_run(batch: Batch, run: RunPaths, request: Request, places: Places) -> 
     if theirs is None:
         raise RequestError(f"--diff: {run.script} cannot be read, or is no regular file.")
     kept = (read_json(run.experiment) or {}).get("plan")
-    plan, script = batch.planned[0].plan, batch.scripts[0].text
+    ours, script = batch.planned[0], batch.scripts[0].text
     if isinstance(kept, dict):
-        plan = next((one.plan for one in batch.planned if one.plan.method == kept.get("method")), plan)
+        ours = next((one for one in batch.planned if one.plan.method == kept.get("method")), ours)
     if places.run_id is None and len(batch.planned) == 1:
         # Under its id, so that only what the request changes is shown.
         here = Request({**request.values, "cluster": batch.cluster.name}, request.sources)
         script = batches(here, replace(places, run_id=run.run_id), preview=True)[0].scripts[0].text
     if not isinstance(kept, dict) or not kept:
         notice(f"{run.run_id} keeps no plan that can be read: only the scripts are compared")
-        kept = plan.flat()
-    return Comparison(their_script=theirs, their_plan=flat_plan(kept), our_script=script, our_plan=plan.flat())
+        kept = ours.plan.flat()
+    plans = ((ours, flat_plan(kept), ours.plan.flat()),)
+    return Comparison(their_script=theirs, our_script=script, plans=plans)

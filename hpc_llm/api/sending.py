@@ -174,7 +174,7 @@ def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> N
             "`hpc-llm render` prints the script without it."
         )
     cluster = batch.cluster.on(batch.cluster.partition(plan.job.partition))
-    absent = (
+    absent: list[str] = (
         list(missing_paths(cluster, os.environ)) if scheduler.is_answering() else []
     )  # else this is some other machine
     if scheduler.is_this_machine and cluster.prelude.python.kind == "current" and not cluster.prelude.load:

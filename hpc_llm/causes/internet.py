@@ -16,9 +16,7 @@ _OF_THE_SITE = "{host} was not reached\n" + _BRING
 
 _OUTSIDE = r"(?!localhost\b|(?:[\w-]{1,63}\.){0,5}(?:local|localdomain|internal|cluster|lan)\b)(?P<host>(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,12})"
 """A name of the internet: with a dot, and no address, which may be that of another node."""
-_NO_WAY = (
-    r"(?:\[Errno (?:-3|-5|101)\]|Network is unreachable|Temporary failure in name resolution|No address associated with hostname)"
-)
+_NO_WAY = r"(?:\[Errno (?:-3|-5|101)\]|Network is unreachable|Temporary failure in name resolution|No address associated with hostname)"
 _EXCEPTION = r"^(?:\[rank\d{1,5}\]: ?|\d{1,5}: ?)?(?:[A-Za-z_]\w{0,60}\.){0,6}"
 
 NO_INTERNET = Cause(
@@ -62,7 +60,8 @@ NO_INTERNET = Cause(
             r"|^CondaHTTPError: HTTP 000 CONNECTION FAILED for url <https?://(?P<host_2>[\w.-]{1,100})",
             survived_after=STARTED,
             confidence=0.6,
-            remedy="{host} was not reached: where the program went on without it, look at what it says behind that\n" + _BRING,
+            remedy="{host} was not reached: where the program went on without it, look at what it says behind that\n"
+            + _BRING,
         ),
     ),
 )

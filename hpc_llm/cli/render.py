@@ -203,15 +203,18 @@ def _difference(batch: Batch, other: str, request: Request, places: Places, widt
     """What this request changes: in the plan, field by field, and in the script, as a unified diff, in lines as they are without a `width`."""
     from hpc_llm.api.comparing import compare
     from hpc_llm.api.layout import folded
-    from hpc_llm.cli.plan_text import differences
+    from hpc_llm.cli.plan_text import differences, name_of
     from hpc_llm.text.secrecy import redacted
 
     sides = compare(batch, other, request, places)
-    fields = list(differences(sides.their_plan, sides.our_plan))
+    fields = []
+    for run, their_plan, our_plan in sides.plans:
+        which = f"the plan of {name_of(run)}" if len(batch.planned) > 1 else "the plan"
+        found = list(differences(their_plan, our_plan))
+        fields += [f"# {which}: {other} → this request", *found] if found else []
     # A script that another version or somebody else wrote may hold what ours would refuse.
     script = map(redacted, unified(sides.their_script, sides.our_script, other, "this script"))
-    title = [f"# the plan: {other} → this request"] if fields else []
-    rows = [row for line in (*title, *fields, *script) for row in ([line] if width is None else folded(line, width))]
+    rows = [row for line in (*fields, *script) for row in ([line] if width is None else folded(line, width))]
     return "".join(f"{row}\n" for row in rows)
 
 

@@ -55,7 +55,9 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tup
         names = [p.name for p in cluster.partitions]
         several = f"--partition {name}: the plan depends on the partition's GPUs and limits. Name one of them."
         is_list = set(name.split(",")) <= set(names)
-        add = f"One that the site has besides is added under `partitions:` of {where_to_change('clusters', cluster.name)}."
+        file = where_to_change("clusters", cluster.name)
+        rest = f", with those of {cluster.name} that you use: its list replaces theirs" if "extends" in file else ""
+        add = f"One that the site has besides is added under `partitions:` of {file}{rest}."
         raise PlanError(
             several
             if is_list

@@ -11,7 +11,9 @@ from pathlib import Path
 import yaml
 
 from hpc_llm.errors import RequestError
+from hpc_llm.schedulers.scheduler import Objection
 from hpc_llm.site.cluster import Cluster
+from hpc_llm.site.profiles import where_to_change
 
 _USUAL = ("miniconda3", "miniforge3", "mambaforge", "anaconda3", "micromamba")
 _UNKNOWN = re.compile(r"\$\{?[A-Za-z_]")
@@ -89,8 +91,8 @@ def expanded(text: str, environ: Mapping[str, str]) -> str | None:
     return None if _UNKNOWN.search(text) else text
 
 
-def missing_paths(cluster: Cluster, environ: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each folder or file of the profile that is not here, and without which the job would end at once."""
+def missing_paths(cluster: Cluster, environ: Mapping[str, str]) -> Iterator[Objection]:
+    """An objection for each folder or file of the profile that is not here, and without which the job would end at once."""
     python, prelude = cluster.prelude.python, cluster.prelude
     named = [("prelude.use", folder) for folder in prelude.use]
     if python.kind in ("conda", "venv") and python.env:
@@ -100,7 +102,11 @@ def missing_paths(cluster: Cluster, environ: Mapping[str, str]) -> Iterator[str]
     for field, text in named:
         path = expanded(text, _with_user(environ))
         if path is not None and not os.path.exists(path):
-            yield f"there is no {path} here, which {field} of cluster {cluster.name} names"
+            file = where_to_change("clusters", cluster.name)
+            yield Objection(
+                f"there is no {path} here, which {field} of cluster {cluster.name} names",
+                f"Is this a login node of {cluster.name}? Then give {field} what there is, in {file}; --force submits all the same.",
+            )
 
 
 def _with_user(environ: Mapping[str, str]) -> Mapping[str, str]:

@@ -301,8 +301,9 @@ def _is_secret(one: Assigned) -> bool:
 def _ends_as_a_password(one: Assigned) -> bool:
     """Whether digits end a word that would name a variable of a secret: a shell's words are none, and of source few have two."""
     digits = _DIGITS_LAST.search(one.value)
-    is_word = digits is not None and one.value.isidentifier()
-    return is_word and (one.how == "option" or one.is_option or kind_of(one.name) == "password" or len(digits[0]) > 1)
+    if digits is None or not one.value.isidentifier():
+        return False
+    return one.how == "option" or one.is_option or kind_of(one.name) == "password" or len(digits[0]) > 1
 
 
 def _is_of_a_dump(one: Assigned) -> bool:

@@ -333,6 +333,10 @@ def test_submitit_finds_its_own_jobs_again(tmp_path: Path, monkeypatch: pytest.M
         ("Memory specification can not be satisfied; Batch job submission failed", "--mem=900G", "--sbatch mem=SIZE"),
         ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", "--time=9-00:00:00", "--time HH"),
         ("Batch job submission failed: Requested reservation is invalid", "--reservation=x", "scontrol show reservation"),
+        ("Batch job submission failed: Invalid node name specified", "--exclude=nosuch", "sinfo -N"),
+        ("Batch job submission failed: Job dependency problem", "--dependency=afterok:1", "squeue -u $USER"),
+        ("Batch job submission failed: Requested node configuration is not available", "--ntasks-per-socket=1", "what nodes have"),
+        ("Batch job submission failed: Invalid license specification", "--licenses=x:1", "scontrol show licenses"),
     ],
 )  # fmt: skip
 def test_a_refusal_of_sbatch_names_the_line_that_it_is_about(said: str, line: str, told: str) -> None:

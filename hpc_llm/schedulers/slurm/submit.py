@@ -117,6 +117,10 @@ _NO_SLURM = re.compile(
 
 
 _GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
+_OF_A_NODE = (
+    "nodes", "ntasks-per-node", "ntasks-per-socket", "ntasks-per-core", "cpus-per-task", "mincpus", "mem", *_GPUS, "sockets-per-node",
+    "cores-per-socket", "threads-per-core", "extra-node-info", "tmp",
+)  # fmt: skip
 _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
     (
         re.compile(r"invalid feature specification", re.IGNORECASE),
@@ -148,6 +152,26 @@ _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
         re.compile(r"reservation", re.IGNORECASE),
         ("reservation",),
         "`scontrol show reservation` lists them; unless --sbatch says it, it is in request.extra of the cluster's profile",
+    ),
+    (
+        re.compile(r"invalid node name", re.IGNORECASE),
+        ("exclude", "nodelist"),
+        "`sinfo -N -h -o %N` lists the nodes that there are; unless --sbatch says it, it is in request.extra of the cluster's profile",
+    ),
+    (
+        re.compile(r"dependency problem", re.IGNORECASE),
+        ("dependency",),
+        "Slurm knows no such job of yours that it may wait for, `squeue -u $USER` lists them; one that is over for some minutes is forgotten",
+    ),
+    (
+        re.compile(r"license", re.IGNORECASE),
+        ("licenses",),
+        "`scontrol show licenses` lists them; unless --sbatch says it, it is in request.extra of the cluster's profile",
+    ),
+    (
+        re.compile(r"node configuration", re.IGNORECASE),
+        _OF_A_NODE,
+        "no node that the job may have has all of that; `sinfo -o '%P %D %z %m %G'` tells what nodes have: sockets, cores and threads, memory, GPUs",
     ),
 )
 """What sbatch refuses, the options of a script that may be meant, and what says them."""
