@@ -591,6 +591,15 @@ def test_diff_with_another_cluster_needs_no_account_of_it(cli: Any) -> None:
     )
 
 
+def test_a_difference_of_several_methods_is_told_of_each(cli: Any) -> None:
+    words = ("render", "--cluster", "taiwania2", "--account", "MST1", "--diff", "delta", "--method")
+    both, alone = cli(*words, "z2,z3").out, cli(*words, "z3").out
+    fields = alone.split("--- ")[0].splitlines()[1:]
+    told = both.split("# the plan of z3: delta → this request\n")[1].split("--- ")[0].splitlines()
+    assert told == fields and any("engine" in line for line in fields)
+    assert both.startswith("# the plan of z2: delta → this request\n")
+
+
 def test_diff_for_a_program_makes_one_script_of_the_other(cli: Any, tmp_path: Path) -> None:
     words = ("--set", f"env.LONG={'/a/long/path' * 20}", "--set", "env.BLANKS=a  b   " + "c " * 60)
     theirs, ours = cli("render", *LOCAL, "--run-id", "r").out, cli("render", *LOCAL, "--run-id", "r", *words).out

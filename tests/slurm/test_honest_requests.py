@@ -155,7 +155,7 @@ def test_a_partition_that_the_profile_or_slurm_lacks_is_answered_with_what_both_
     )
     unknown = node.ask(*words, "--cluster=halves", "--partition=gp4d")
     assert unknown.returncode == 2
-    assert f"One that the site has besides is added under `partitions:` of {file}." in unknown.stderr
+    assert f"One that the site has besides is added under `partitions:` of {file}" in unknown.stderr
     done = node.ask(*words, "--cluster=halves", "--partition=gtest", "--dry-run")
     assert done.returncode == 0, done.stderr
     file.write_text(
