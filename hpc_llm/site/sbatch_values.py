@@ -53,6 +53,7 @@ _WAITS = rf"(?:singleton|{_AFTER}|{_JOB})"
 _SPEED = r"(?:low|medium|high|highm1|[0-9]+)"
 _SAMPLING = r"(?:[^,]{0,99}(?:task|energy|filesystem|network)=)?\ *\+?(?!-0{0,20}1(?![0-9]))-?[0-9][^,]*"
 """Seconds, with the program of accounting before them or none; -1 is none."""
+_PLACES = r"(?:\*[^:]*|\ *\+?[0-9]{1,9}[KkMm]?(?:-\+?[0-9]{1,9}[KkMm]?)?)?"
 _GOVERNOR = late_pattern(r"co|perf|pow|user|onde|sche", re.IGNORECASE)
 _NAMED_SPEED = late_pattern(r"(lo)|(med)|(hi(?!m1|ghm1))|(hi)", re.IGNORECASE)
 _LARGEST = 2**32
@@ -85,6 +86,10 @@ _FORMS = {
         "seconds, or task=, energy=, filesystem= or network= with seconds behind it, with commas between them",
     ),
     "switches": (late_pattern(r"\+?0{0,20}[1-9][0-9]{0,17}(?:@.*)?"), "a whole number from 1 on, and behind it the longest time to wait for that, as in 1@00:10:00"),
+    "extra-node-info": (
+        late_pattern(rf"{_PLACES}(?::{_PLACES}(?::{_PLACES}(?::.*)?)?)?"),
+        "sockets, sockets:cores or sockets:cores:threads of a node, each a whole number or *",
+    ),
     "get-user-env": (late_pattern(r"[0-9]{0,9}[SL]?", re.IGNORECASE), "get-user-env alone, seconds to wait, and S or L behind them, as in 10L"),
 }  # fmt: skip
 """Options with a form of their own, and what to write."""

@@ -221,6 +221,10 @@ VALUES = {
         "foo", "h", "m", "p", "0", "2000-1000", "high-low", "high-1000", "highm1-high", "1000:ondemand", "1000-2000:foo", "1000-2000:",
         "performance:performance", "performance-1000", "low-performance", "1000-", "-1000", "medium-low", "ondemand:",
     ),
+    "extra-node-info": (
+        "1", "1:1:1", "*", "*:*", "1:*", "2-4", "2-4:1", "1:1:1:1", ":", ":1", "1:", "1::1", "+1", "**", "1-1", "x", "1:x", "1:1:x", "-1", "1x",
+        "99999999999", "1-:1", "max",
+    ),
     "acctg-freq": (
         "network=5", "filesystem=5", "FileSystem=5", "energy=0", "network=5x", "network=-5", "network=5,,energy=0", ",", "xnetwork=5", "1.5",
         "foo", "-1", "task=x", "task", "task=", "tasks=5", "networkx=5", "network=5,foo", "foo,energy=0", "network=-1",
