@@ -270,3 +270,41 @@ def test_a_home_of_nobody_is_a_path_as_it_stands(own_folder: Path, capsys: pytes
     ):
         assert run(words) in (1, 2)
         assert capsys.readouterr().err.startswith("hpc-llm: ")
+
+
+def test_a_home_that_the_shell_left_alone_is_the_same_for_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """bash expands no `~` behind a `=`, nor one that a variable brought."""
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir()
+    here.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    Path("a.log").write_text("ValueError: x\n")
+    for words in (
+        ["parse", "a.log", "--output=~/a.csv"],
+        ["report", "a.log", "--output=~/rep"],
+        ["render", *ONE, "-o", "~/job.sh"],
+    ):
+        assert run(words) == 0, capsys.readouterr().err
+    (home / "runs" / "r").mkdir(parents=True)
+    assert run(["status", "--logs=~/runs"]) == 0
+    assert sorted(one.name for one in home.iterdir() if not one.name.startswith(".")) == [
+        "a.csv",
+        "job.sh",
+        "rep",
+        "runs",
+    ]
+    assert [one.name for one in here.iterdir()] == ["a.log"]
+
+
+@pytest.mark.parametrize("name", ["runs", "run", "paths", "experiment"])
+def test_a_folder_may_be_called_as_an_argument_of_ours_is(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    assert run(["status", "--logs", name]) == 0 and run(["clean", "--logs", name]) == 0
+    assert run(["render", *ONE, "--logs", name]) == 0
+    assert "is an option itself" not in capsys.readouterr().err

@@ -57,7 +57,7 @@ NO_INTERNET = Cause(
         sign(
             ("ould not resolve host", "unable to resolve host address", "CONNECTION FAILED for url"),
             rf"^(?:curl: \(6\) Could not resolve host: |wget: unable to resolve host address ['‘]|fatal: unable to access '[^'\n]{{1,200}}': Could not resolve host: ){_OUTSIDE}"
-            r"|^CondaHTTPError: HTTP 000 CONNECTION FAILED for url <https?://(?P<host_2>[\w.-]{1,100})",
+            r"|\bCondaHTTPError: HTTP 000 CONNECTION FAILED for url <https?://(?P<host_2>[\w.-]{1,100})",
             survived_after=STARTED,
             confidence=0.6,
             remedy="{host} was not reached: where the program went on without it, look at what it says behind that\n"

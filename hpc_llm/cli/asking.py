@@ -16,10 +16,13 @@ def asked(options: RunOptions) -> tuple[Request, Places]:
     from hpc_llm.api.batches import Places
     from hpc_llm.api.request import BESIDE, read_request
     from hpc_llm.api.values import NAMES
+    from hpc_llm.text.homes import from_home
 
     beside = {"logs": options.logs, "templates": options.templates, "run_id": options.run_id}
     given = {name: getattr(options, name) for name in (*NAMES, *BESIDE)}
-    places = Places(logs=options.logs, templates=options.templates, run_id=options.run_id)
+    places = Places(
+        logs=options.logs, templates=options.templates and from_home(options.templates), run_id=options.run_id
+    )
     return read_request(options.experiment, given, beside=beside), places
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from hpc_llm.cli.options import JsonOption, LogsOption
+from hpc_llm.cli.options import JsonOption, LogsOption, OutputFolder
 from hpc_llm.cli.output import note, print_json, print_table
 
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 def export_command(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Finished runs.")],
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="Tracker: wandb, mlflow, tensorboard.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder to write to.")] = Path("export"),
+    output: OutputFolder = Path("export"),
     uri: Annotated[
         Optional[str],
         typer.Option(metavar="URI", help="MLflow's server, database or folder in place of a database in DIR."),

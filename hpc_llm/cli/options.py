@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from hpc_llm.cli import output
 from hpc_llm.errors import RequestError
 from hpc_llm.immutable import dataclass
+from hpc_llm.text.homes import from_home
 from hpc_llm.text.pasted import refuse_address, refuse_file
 
 
@@ -26,6 +27,7 @@ def _folder(path: Path) -> Path:
 def output_file(path: Path | None) -> Path | None:
     """Refuse, before anything is done, a place at which no file can be written."""
     refuse_address("-o", str(path or ""))
+    path = path and from_home(path)
     if path is not None and path.is_dir():
         raise RequestError(f"-o {path}: it is a folder, the name of a file is needed.")
     if path is not None and not path.parent.is_dir():
@@ -37,7 +39,7 @@ def _path(text: str) -> Path:
     """As it was typed; what is empty would be the working directory."""
     if not str(text):
         raise RequestError("--logs is empty: a variable of the shell may not be set. Leave it out, or name a folder.")
-    return Path(text)
+    return from_home(text)  # a shell expands no `~` behind a `=`, nor in a variable
 
 
 LogsOption = Annotated[
@@ -51,6 +53,9 @@ LogsOption = Annotated[
         parser=_path,
         callback=_folder,
     ),
+]
+OutputFolder = Annotated[
+    Path, typer.Option("-o", "--output", metavar="DIR", help="Folder to write to.", parser=from_home)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from hpc_llm.cli.options import JsonOption, LogsOption
+from hpc_llm.cli.options import JsonOption, LogsOption, OutputFolder
 from hpc_llm.cli.output import note, print_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def report_command(
     paths: Annotated[list[str], typer.Argument(metavar="PATH|RUN…", help="Runs, logs, or folders of them.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder to write to.")] = Path("report"),
+    output: OutputFolder = Path("report"),
     baseline: Annotated[
         Optional[str],
         typer.Option(metavar="RUN|CSV", help="Earlier run, log or CSV of parse or report to compare with."),

@@ -79,7 +79,8 @@ def refuse_wrong_values(application: Any, arguments: Sequence[str]) -> None:
     command = _command(arguments)
     parameters = getattr(getattr(application, "commands", {}).get(command), "params", ())
     takes = {name: one for one in parameters if not getattr(one, "is_flag", True) for name in one.opts}
-    options = {"-h", "--help"}.union(*((*one.opts, *one.secondary_opts) for one in parameters))
+    names = {"-h", "--help"}.union(*((*one.opts, *one.secondary_opts) for one in parameters))
+    options = {name for name in names if name.startswith("-")}  # an argument has a name, too
     said: dict[str, str] = {}
     words = iter(zip_longest(arguments, arguments[1:]))
     for word, following in words:
