@@ -37,6 +37,8 @@ _BITSANDBYTES_S, _BITSANDBYTES_TENSOR_S = 18.4e-12, 79e-6
 """What an AdamW of bitsandbytes takes for a number and for a tensor of a whole model, beside what it takes for the embeddings of a quantized
 one, which the constants are of: it is called for each tensor, and reckons in fp32. By five runs on H100 and H200 with states of 8 bits, within
 5 % of each; fifteen later ones of 8 bits came within 0.80 and 1.33, one of 32 at 0.93 (RESULTS.md)."""
+_COMPILED_CALL_S = 1.1e-4
+"""Of AdamWBF16's, by two runs on H200 of models with biases, whose tensors are many and small."""
 _BY_TENSOR = ("plain", "fsdp2")
 """Engines whose optimizer steps the model's own tensors: the others join them."""
 _OLDER_BUS, _OLDER_HOST = 32e9, 0.6
@@ -92,7 +94,7 @@ def step_terms(work: Work, rates: Rates) -> StepTerms:
         unpacking=times * unpacked_bytes(work, rates) / bandwidth,
         launches=(times * launches(work, rates) + _launches_of_step(work, rates)) * rates.fitted.launch_s,
         communication=communication_s(work, rates),
-        optimizer=optimizer_bytes(work, rates) / bandwidth + _bitsandbytes_s(work),
+        optimizer=max(optimizer_bytes(work, rates) / bandwidth + _bitsandbytes_s(work), _asked_for_s(work)),
         host_optimizer=_host_optimizer_s(work, rates),
         transfers=transferred_bytes(work, rates) / rates.gpu.pcie + 4 * work.kept_back / _NOT_PINNED,
     )
@@ -219,6 +221,12 @@ def _bitsandbytes_s(work: Work) -> float:
         return 0.0
     called = _BITSANDBYTES_TENSOR_S * work.layers.tensors if work.engine in _BY_TENSOR else 0.0
     return _BITSANDBYTES_S * work.trained_here + called
+
+
+def _asked_for_s(work: Work) -> float:
+    """What the host needs to ask for the change of each tensor, where each is a call of a compiled kernel."""
+    is_called = work.has_pure_bf16 and work.trains_layers and work.engine in _BY_TENSOR
+    return _COMPILED_CALL_S * work.layers.tensors if is_called else 0.0
 
 
 def communication_s(work: Work, rates: Rates) -> float:

@@ -174,3 +174,27 @@ def test_a_step_in_bf16_that_cannot_be_compiled_says_so_and_is_the_same(monkeypa
     (plain, nothing), (same, said) = stepped(False), stepped(True)
     assert torch.equal(plain, same) and nothing == []
     assert len(said) == 1 and said[0].endswith("nothing can be compiled here: no compiler was found")
+
+
+def test_every_piece_of_a_step_in_bf16_draws_for_its_own_place_and_steps_by_its_groups_rate() -> None:
+    """What is sent to the device once a step is each piece's own: 5 numbers, 2**20, 3 and 64."""
+    import torch
+
+    from hpc_llm.worker.engines import pure_bf16
+
+    how = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.1}
+    weights = [torch.linspace(-1, 1, size).bfloat16().requires_grad_() for size in (5, 2**20 + 3, 64)]
+    rates = (1e-2, 1e-2, 1e-3)
+    expected = []
+    for weight, lr, pieces in zip(weights, rates, ([1], [2, 3], [4]), strict=True):
+        weight.grad = torch.full_like(weight, 0.25)
+        moved = weight.detach().clone()
+        for place, piece in zip(pieces, moved.split(2**20), strict=True):
+            moments = torch.zeros_like(piece), torch.zeros_like(piece)
+            by = pure_bf16._rates({"lr": lr, **how}, 1, piece.device)
+            salt = pure_bf16.salt_on(piece.device, 7, 1, place)
+            pure_bf16.change(piece, torch.full_like(piece, 0.25), *moments, by, salt)
+        expected.append(moved)
+    groups = [{"params": weights[:2]}, {"params": weights[2:], "lr": 1e-3}]
+    pure_bf16.AdamWBF16(groups, lr=1e-2, seed=7, **how).step()
+    assert all(torch.equal(weight.detach(), moved) for weight, moved in zip(weights, expected, strict=True))

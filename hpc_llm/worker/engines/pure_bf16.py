@@ -8,7 +8,7 @@ that goes on draws what it would have drawn, and the step can be compiled into o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -47,25 +47,42 @@ class AdamWBF16(_Optimizer):  # type: ignore[misc]
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Callable[[], Any] | None = None) -> None:
-        """Change the parameters by their gradients."""
-        drawn = 0
-        for group in self.param_groups:
-            for parameter in (each for each in group["params"] if each.grad is not None):
-                state = self.state[parameter]
-                if not state:
-                    state["step"] = torch.zeros(())
-                    state["exp_avg"] = torch.zeros_like(parameter)
-                    state["exp_avg_sq"] = torch.zeros_like(parameter)
-                state["step"] += 1
-                number = int(state["step"])
-                rates = _rates(group, number, parameter.device)
-                kept = (parameter, state["exp_avg"], state["exp_avg_sq"])
-                chunk = _CHUNK.get(parameter.device.type, _CHUNK_OF_OTHERS)
-                pieces = zip(*(each.view(-1).split(chunk) for each in kept), strict=True)
-                slopes = parameter.grad.reshape(-1).split(chunk)
-                for (weight, first, second), slope in zip(pieces, slopes, strict=True):
-                    drawn += 1
-                    self._change(weight, slope, first, second, rates, salt_of(self._seed, number, drawn, rates.device))
+        """Change the parameters by their gradients. What is sent to the device for one of many small ones takes longer than its change,
+        so it is sent for all of them at once."""
+        stepped = [
+            (group, one, self._next(one))
+            for group in self.param_groups
+            for one in group["params"]
+            if one.grad is not None
+        ]
+        if not stepped:
+            return
+        numbers = [number for _, one, number in stepped for _ in range(-(-one.numel() // _chunk(one)))]
+        places = [(self._seed, number, drawn) for drawn, number in enumerate(numbers, 1)]
+        salts = iter(_salts(places, stepped[0][1].device))
+        known: dict[tuple[int, int], torch.Tensor] = {}
+        for group, parameter, number in stepped:
+            if (id(group), number) not in known:
+                known[id(group), number] = _rates(group, number, parameter.device)
+            state = self.state[parameter]
+            kept = (
+                parameter.view(-1),
+                parameter.grad.reshape(-1),
+                state["exp_avg"].view(-1),
+                state["exp_avg_sq"].view(-1),
+            )
+            for piece in zip(*(each.split(_chunk(parameter)) for each in kept), strict=True):
+                self._change(*piece, known[id(group), number], next(salts))
+
+    def _next(self, parameter: torch.Tensor) -> int:
+        """The number of the parameter's step that begins; what it keeps is made for the first one."""
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        return int(state["step"])
 
     def _change(self, *piece: torch.Tensor) -> None:
         if self._compiled is None:
@@ -102,14 +119,34 @@ def _rates(group: dict[str, Any], number: int, device: torch.device) -> torch.Te
         1 - beta1, beta2, 1 - beta2, 1 / (1 - beta2**number), group["eps"], 1 - lr * group["weight_decay"],
         -lr / (1 - beta1**number), 0.0,
     )  # fmt: skip
-    made = torch.tensor(values, dtype=torch.float32)
+    return _sent(torch.tensor(values, dtype=torch.float32), device)
+
+
+def _sent(made: torch.Tensor, device: torch.device) -> torch.Tensor:
     return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
 
 
-def salt_of(seed: int, number: int, drawn: int, device: torch.device) -> torch.Tensor:
+def _chunk(parameter: torch.Tensor) -> int:
+    return _CHUNK.get(parameter.device.type, _CHUNK_OF_OTHERS)
+
+
+def _salts(places: Sequence[tuple[int, int, int]], device: torch.device) -> Sequence[torch.Tensor]:
+    """One for each place, sent to the device at once; each begins at 16 bytes of its own, or a compiled kernel would copy it first."""
+    rows = torch.zeros((len(places), 4), dtype=torch.int32)
+    rows[:, 0] = torch.tensor([salt_of(*place) for place in places], dtype=torch.int64)
+    salts: Sequence[torch.Tensor] = _sent(rows, device)[:, 0].unbind()
+    return salts
+
+
+def salt_on(device: torch.device, seed: int, number: int, drawn: int) -> torch.Tensor:
+    """That of one place, on a device."""
+    return torch.full((), salt_of(seed, number, drawn), dtype=torch.int32, device=device)
+
+
+def salt_of(seed: int, number: int, drawn: int) -> int:
     """From what the noise of a piece follows: a number of 32 bits with its sign."""
     mixed = ((seed * 1_000_003 + number) * 1_000_033 + drawn) * _MIX & 0xFFFF_FFFF
-    return torch.full((), mixed - (mixed >> 31 << 32), dtype=torch.int32, device=device)
+    return mixed - (mixed >> 31 << 32)
 
 
 def change(

@@ -16,7 +16,7 @@ from hpc_llm.worker.engines.beside import Beside
 from hpc_llm.worker.engines.flat_units import Unit
 from hpc_llm.worker.engines.host_memory import stretches
 from hpc_llm.worker.engines.host_states import HostShare, HostStates
-from hpc_llm.worker.engines.pure_bf16 import noise, rounded, salt_of
+from hpc_llm.worker.engines.pure_bf16 import noise, rounded, salt_on
 from hpc_llm.worker.engines.split_numbers import joined, split
 
 _SLOTS = 4
@@ -131,7 +131,7 @@ class StreamedStep:
             rows = _rows(share, gradient)
             longest = len(slots[0].room) // (sum(row.element_size() for row in rows) or 1) - _SMALLEST
             for part in stretches(gradient.numel(), longest):
-                salt = salt_of(self._seed, number, count, space.device) if rounds else None
+                salt = salt_on(space.device, self._seed, number, count) if rounds else None
                 self._step(slots[count % _SLOTS], share, [row[part] for row in rows], part, rates, salt)
                 count += 1
             stepped(share.unit)
