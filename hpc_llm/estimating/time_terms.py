@@ -210,7 +210,8 @@ def _engine_launches(work: Work, rates: Rates) -> float:
 def optimizer_bytes(work: Work, rates: Rates) -> float:
     """Through the device's memory, for the numbers of this rank."""
     program = rates.program
-    each = program.fused_optimizer_bytes if work.fused_optimizer else program.optimizer_bytes
+    is_one_kernel = work.fused_optimizer or work.has_pure_bf16
+    each = program.fused_optimizer_bytes if is_one_kernel else program.optimizer_bytes
     stepped = work.kept_back if work.offloads_optimizer else work.trained_here
     return stepped * (program.packed_optimizer_bytes if work.has_8bit_states else each)
 

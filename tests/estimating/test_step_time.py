@@ -89,7 +89,13 @@ def test_what_bitsandbytes_steps_of_a_whole_model_is_called_for_each_tensor() ->
     assert whole - plain == pytest.approx(18.4e-12 * 2400 + 79e-6 * 10)
     joined = step_terms(replace(WORK, optimizer="AdamW8bit", engine="deepspeed"), RATES).optimizer
     assert whole - joined == pytest.approx(79e-6 * 10)
-    assert step_terms(replace(WORK, optimizer="AdamWBF16"), RATES).optimizer == step_terms(WORK, RATES).optimizer
+
+
+def test_pure_bf16_is_one_kernel_for_each_tensor_or_the_host_that_calls_it() -> None:
+    small = step_terms(replace(WORK, optimizer="AdamWBF16"), RATES).optimizer
+    assert small == pytest.approx(max(2400 * 30 / 1e6, 1.1e-4 * 10))
+    many = replace(WORK, optimizer="AdamWBF16", layers=replace(LAYERS, number=10_000))
+    assert step_terms(many, RATES).optimizer == pytest.approx(1.1e-4 * (10_000 * 4 + 2))
 
 
 def test_runs_in_fp8_take_what_was_said_of_them() -> None:
