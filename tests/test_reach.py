@@ -382,6 +382,13 @@ def test_variables_that_only_say_how(name: str) -> None:
     assert not loads_code(name)
 
 
+@pytest.mark.parametrize("value", ["$HF_TOKEN", "a ${WANDB_API_KEY}"])
+def test_an_experiment_file_passes_no_secret_on_under_another_name(value: str) -> None:
+    with pytest.raises(RequestError, match=r"env\.NOTES would hold what a variable for a secret holds"):
+        refuse_reach([f"env.NOTES={value}"], "x.yaml")
+    refuse_reach(["env.NOTES=$SLURM_JOB_ID"], "x.yaml")
+
+
 @pytest.mark.parametrize(
     "setting", ["env.NCCL_DEBUG_FILE=/tmp/x", "env.ANYTHING=../x", "env.OTHER=~/x", "env.MORE=s3://b/x"]
 )

@@ -202,9 +202,8 @@ class Variable:
 
     name: str
     value: str
+    """${NAME}, $NAME and a leading ~/ in it are expanded by the job."""
     origin: str
-    site: bool
-    """Whether ${NAME} in the value is expanded: in a profile it is, in a request it is not."""
 
 
 def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[Variable]:
@@ -220,21 +219,19 @@ def variables(plan: Plan, cluster: Cluster, origins: Mapping[str, str]) -> list[
     found: dict[str, Variable] = {}
     extensions = caches_of(cluster.name)["TORCH_EXTENSIONS_DIR"]  # the other caches are set by the worker
     found["TORCH_EXTENSIONS_DIR"] = Variable(
-        "TORCH_EXTENSIONS_DIR", extensions, "hpc-llm: operators compiled for one cluster stay apart", True
+        "TORCH_EXTENSIONS_DIR", extensions, "hpc-llm: operators compiled for one cluster stay apart"
     )
     if plan.job.cpus_per_task is not None:
-        found["OMP_NUM_THREADS"] = Variable(
-            "OMP_NUM_THREADS", str(plan.job.cpus_per_task), origins["cpus_per_task"], False
-        )
+        found["OMP_NUM_THREADS"] = Variable("OMP_NUM_THREADS", str(plan.job.cpus_per_task), origins["cpus_per_task"])
     if cluster.access.internet_compute == "no":
-        found["HF_HUB_OFFLINE"] = Variable("HF_HUB_OFFLINE", "1", f"{site}: access.internet_compute", False)
+        found["HF_HUB_OFFLINE"] = Variable("HF_HUB_OFFLINE", "1", f"{site}: access.internet_compute")
     groups.insert(0, ("access.proxy_env", cluster.access.proxy_env))
     for group, values in groups:
         for name, value in values.items():
-            found[name] = Variable(name, value, f"{site}: {group}", True)
+            found[name] = Variable(name, value, f"{site}: {group}")
     for name, value in plan.job.env.items():
         check_variable(name, value)
-        found[name] = Variable(name, value, origins["env"], False)
+        found[name] = Variable(name, value, origins["env"])
     return list(found.values())
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.text.late_pattern import late_pattern
+from hpc_llm.text.secret_names import is_secret_name
+from hpc_llm.text.shell import variables_in
 
 SCRATCH = "nvme_path"
 """DeepSpeed's folder on a disk of the node; the only one of its settings that has to lie outside the run's folder."""
@@ -121,8 +123,8 @@ def leads_elsewhere(variable: str, value: str) -> bool:
 
 
 def refuse_loading(variable: str, value: str, where: str, is_record: Callable[[str], bool]) -> None:
-    """Raise a RequestError where a file that may be a stranger's would have the job load code, or write or speak somewhere else,
-    or write over a record of the run, which `is_record` tells.
+    """Raise a RequestError where a file that may be a stranger's would have the job load code, write or speak somewhere else,
+    write over a record of the run, which `is_record` tells, or pass a secret on under another name.
 
     Not all variables by which a library finds code are known here; that each of them leads somewhere is.
     """
@@ -134,6 +136,8 @@ def refuse_loading(variable: str, value: str, where: str, is_record: Callable[[s
         what = "leads to a place outside the run's folder"
     elif is_record(value.strip()):
         what = "names a record of the run itself"
+    elif any(map(is_secret_name, variables_in([value]))):
+        what = "would hold what a variable for a secret holds"
     else:
         return
     raise RequestError(
