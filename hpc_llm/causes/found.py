@@ -15,7 +15,7 @@ from itertools import islice
 
 from hpc_llm.causes.catalogue import all_causes
 from hpc_llm.causes.caught import caught_at, first_launch, is_before_launch, is_beside, weakened
-from hpc_llm.causes.cause import TRAINED_ON, Cause, Role, Sign
+from hpc_llm.causes.cause import STARTED, TRAINED_ON, Cause, Role, Sign
 from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
 from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_stop
@@ -28,6 +28,7 @@ from hpc_llm.causes.remarks import is_remark, is_warned
 from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.causes.tracebacks import PER_LINE, exceptions_in
+from hpc_llm.causes.worked import is_outlived_by_work
 from hpc_llm.errors import OURS
 from hpc_llm.text.numbers import MOST_DIGITS
 
@@ -186,6 +187,7 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                     and not is_remark(text, _told_at(text, match, literals))
                     and not proceeds_without(cause.id, text, match.start())
                     and not (cause is PYTHON_EXCEPTION and is_of_a_request(text, match.start()))
+                    and not (is_complaint(cause, one) and is_outlived_by_work(text, match.start()))
                 ):
                     details = _details(match) | _around(cause, text, match.start())
                     said = of_what_goes_on(cause.id, one, text, match.start())
@@ -223,6 +225,15 @@ def _told_at(text: bytes, match: re.Match[bytes], literals: Iterable[bytes]) -> 
     """Where the match says what it is known by: a pattern may begin with all that stands before that on its line."""
     places = (text.find(literal, match.start(), match.end()) for literal in literals)
     return min((at for at in places if at >= 0), default=match.start())
+
+
+OF_SHELLS = frozenset(("module_missing", "conda_not_initialised"))
+"""What a shell says of modules and environments, and goes on."""
+
+
+def is_complaint(cause: Cause, one: Sign) -> bool:
+    """Whether a shell says it of a module or an environment, and goes on unless it is told to end."""
+    return cause.id in OF_SHELLS and one.survived_after == STARTED
 
 
 _OF_ENGINES = frozenset(("device_oom", "host_oom"))

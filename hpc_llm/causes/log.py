@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from hpc_llm.causes import attempts, last_error, later, life, workload
+from hpc_llm.causes import attempts, last_error, later, life, worked, workload
 from hpc_llm.causes.caught import left_over, without_repeated
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
-from hpc_llm.causes.found import Found, is_loud, signs_in
+from hpc_llm.causes.found import OF_SHELLS, Found, is_loud, signs_in
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.schedulers import is_of_another_job, job_of
 from hpc_llm.causes.verdict import Verdict, decide, is_of_shell, left_of, of_errors_alone
@@ -35,6 +35,8 @@ _SAVED = re.compile(
 """A line by which a program says that its model lies on the disk."""
 _NCCL = re.compile(rb"^[^\n]{0,160}\bNCCL WARN (?!MSCCL|NET/Plugin)[^\n]+", re.MULTILINE)
 """What NCCL says of a call that failed, and not of a plugin without which it goes on."""
+_OF_ENVIRONMENTS = frozenset(("package_missing", "gpu_missing", "driver_mismatch"))
+"""What may follow from a module or an environment that did not load."""
 _LOOKED_AT = 1 << 18
 """Of each block so much is searched for steps: a log that has them has them everywhere."""
 
@@ -87,6 +89,8 @@ class LogFindings:
     is_empty: bool = True
     is_binary: bool = False
     """Whether it is no text at all; nothing is read of it then."""
+    counts_on: bool = False
+    """Whether it begins with lines by which a program counts what it has done."""
     went_on: bool = False
     """Whether the program wrote on for long in spite of all that was found, and came to an end in order."""
     begins_with: later.Opening | None = None
@@ -128,6 +132,7 @@ class LogFindings:
         for block in kept:
             self._count_steps(block)
             self._search(block)
+        self.counts_on = not worked.misses(first[:_LOOKED_AT]) and worked.counts_on(first)
         self.found = without_repeated(self.found, self._overcome)
         if last is not None:
             self._finish(last)
@@ -271,6 +276,20 @@ def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:
 
 
 def overcome_in(logs: Sequence[LogFindings]) -> list[Found]:
-    """What the job's shell said in one file of something that did not load, where another file shows that training began."""
+    """What the job's shell said in one file of something that did not load, where another file shows that training began, or other
+    work of a program that misses none of it."""
     trained = {log.file for log in logs if log.has_steps or log.ended_at is not None}
-    return [one for log in logs for one in log.found if is_of_shell(one) and trained - {log.file}]
+    is_missed = any(map(_misses, (one for log in logs for one in log.found)))
+    worked_on = set() if is_missed else {log.file for log in logs if log.counts_on}
+    return [
+        one
+        for log in logs
+        for one in log.found
+        if is_of_shell(one) and (trained | (worked_on if one.cause.id in OF_SHELLS else set())) - {log.file}
+    ]
+
+
+def _misses(one: Found) -> bool:
+    """Whether something is missing that a module or an environment brings."""
+    is_command = "command not found" in one.text and one.cause.id not in OF_SHELLS
+    return one.cause.id in _OF_ENVIRONMENTS or is_command

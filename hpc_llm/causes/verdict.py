@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import STARTED, Cause, Role
-from hpc_llm.causes.found import CUT, Found, without_rank
+from hpc_llm.causes.found import CUT, OF_SHELLS, Found, without_rank
 from hpc_llm.causes.outlived import (
     BY_FIGURES,
     EXPLICIT,
@@ -52,8 +52,6 @@ _OF_SHELL = re.compile(
 _SIGNALS = {"Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS", "Aborted": "SIGABRT", "Terminated": "SIGTERM"}
 _AGREEMENT = 0.02
 _RIVAL = 0.1
-_COMPLAINTS = frozenset(("module_missing", "conda_not_initialised"))
-"""What a shell says of modules and environments, and goes on."""
 _ERRORS = re.compile(r"(?:\.err|\.e\d+|(?:^|/)stderr(?:\.log|\.txt)?)(?:\.(?:gz|xz|zst|bz2))?$")
 """Names of a job's standard error."""
 _OPEN = 0.6
@@ -229,7 +227,7 @@ def _without_complaints(roots: list[Found]) -> list[Found]:
         f
         for f in roots
         if not (_is_complaint(f) and any(_is_later(one, f) for one in said))
-        and not (f.cause.id in _COMPLAINTS and any(one.file == f.file and _is_later(one, f) for one in went_on))
+        and not (f.cause.id in OF_SHELLS and any(one.file == f.file and _is_later(one, f) for one in went_on))
     ]
 
 
@@ -242,7 +240,7 @@ def _is_complaint(one: Found) -> bool:
 
 def is_of_shell(one: Found) -> bool:
     """Whether a shell or its module system says it of what comes before the program, and goes on unless it is told to end."""
-    is_meant = one.cause.id in _COMPLAINTS or "command not found" in one.text
+    is_meant = one.cause.id in OF_SHELLS or "command not found" in one.text
     return is_meant and one.position >= 0 and one.sign.survived_after == STARTED
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hpc_llm.causes.found import OF_SHELLS
 from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.parsing.read import Reading
 from hpc_llm.parsing.rows import FIGURES, UNKNOWN_FORMAT, Row
@@ -89,11 +90,17 @@ def _is_silent(row: Row) -> bool:
     return row.outcome == Outcome.UNKNOWN.value
 
 
+def _is_complaint(row: Row) -> bool:
+    """Whether it ends with what a shell says of its environment: the other file may show that the job went on."""
+    return row.cause in OF_SHELLS and row.outcome in (Outcome.UNKNOWN.value, Outcome.FAILED.value)
+
+
 def _joined(main: Row, other: Row, output: str, errors: str) -> Row:
     """One row of both: the figures of one file, what both say of the run, and how it ended by both together."""
     more = {name: getattr(other, name) for name in _OF_THE_RUN if getattr(main, name) is None}
     row = replace(main, **more)
-    if _is_silent(other) or (other.outcome, other.cause) == (main.outcome, main.cause):
+    is_told = not _is_silent(other) and (other.outcome, other.cause) != (main.outcome, main.cause)
+    if not (is_told or _is_complaint(main) or (_is_complaint(other) and main.outcome == Outcome.FAILED.value)):
         return row
     found = [_findings(name) for name in (output, errors)]
     verdict, _ = verdict_on(found)
@@ -103,6 +110,9 @@ def _joined(main: Row, other: Row, output: str, errors: str) -> Row:
         if ended and main.source == output:
             row.outcome_reason = f"{ended_of(main.kind)} had ended before: {verdict.reason}"
         row.cause_confidence = verdict.confidence if verdict.root is not None else None
+    elif _is_complaint(main):
+        row.outcome, row.outcome_reason = verdict.outcome.value, verdict.reason or other.outcome_reason
+        row.cause, row.cause_confidence = verdict.cause.id, verdict.confidence
     return row
 
 

@@ -1,0 +1,55 @@
+"""Whether a program shows by its work that it ran in spite of what a shell said before it of a module or an environment."""
+
+from __future__ import annotations
+
+import re
+
+_COUNTED = re.compile(
+    rb"^(?P<before>[A-Za-z][^\n\d|]{0,80}?)(?P<number>\d{1,9})(?P<behind>[^\n|]{0,120})$", re.MULTILINE
+)
+"""A line that counts; those of tables, as nvidia-smi's, do not."""
+_TIMES = 10
+"""So many lines that count on by one show a program at work."""
+_LOOKED_AT = 1 << 18
+"""Bytes that are searched for them."""
+_DIGITS = re.compile(rb"\d+(?:\.\d+)?")
+_OF_THE_NETWORK = re.compile(
+    rb"^(?:\[rank\d{1,5}\]: ?|\d{1,5}: )?(?:requests\.exceptions|urllib3\.exceptions|http\.client|httpx|httpcore|aiohttp\.client_exceptions|botocore\.exceptions)"
+    rb"\.[A-Z]\w{2,60}: ",
+    re.MULTILINE,
+)
+"""An exception by which a connection failed: no module and no environment brings it about, and its packages were found."""
+_MISSES = re.compile(
+    rb"ModuleNotFoundError|ImportError|cannot open shared object|execve\(\): "
+    rb"|(?<!module: )(?<!conda: )(?<!ml: )command not found|: \d+: (?!module:|conda:|ml:)\S{1,80}: not found"
+)
+"""What may follow from a module or an environment that did not load."""
+
+
+def is_outlived_by_work(text: bytes, position: int) -> bool:
+    """Whether behind `position` the program works, and misses nothing that a module or an environment brings.
+
+    >>> is_outlived_by_work(b"conda: not found\\n" + b"".join(b"part %d done\\n" % n for n in range(20)), 10)
+    True
+    """
+    begin = text.find(b"\n", position) + 1
+    behind = text[begin : begin + _LOOKED_AT] if begin else b""
+    return not misses(behind) and (counts_on(behind) or _OF_THE_NETWORK.search(behind) is not None)
+
+
+def misses(text: bytes) -> bool:
+    """Whether something is not found in `text` that a module or an environment brings."""
+    return _MISSES.search(text) is not None
+
+
+def counts_on(text: bytes) -> bool:
+    """Whether lines at the beginning of `text` that are the same but for their numbers count on by one."""
+    counts: dict[bytes, tuple[int, int]] = {}
+    for line in _COUNTED.finditer(text, 0, _LOOKED_AT):
+        shape = line["before"] + b"#" + _DIGITS.sub(b"#", line["behind"])
+        last, times = counts.get(shape, (-1, 0))
+        times = times + 1 if int(line["number"]) == last + 1 else 1
+        if times >= _TIMES:
+            return True
+        counts[shape] = (int(line["number"]), times)
+    return False
