@@ -370,6 +370,14 @@ def test_runs_of_a_folder_below_are_pointed_to(cli: Any, a_run: Path) -> None:
     assert found.err == f"hpc-llm: there are no runs in {below.parent} itself; {below} holds 1: --logs {below}\n"
 
 
+def test_runs_of_the_working_directory_itself_are_pointed_to(
+    cli: Any, a_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(a_run.parent)
+    assert cli("status").err == "hpc-llm: there are no runs in logs; the working directory holds 1: --logs .\n"
+    assert a_run.name in cli("status", "--logs", ".").out
+
+
 def test_advised_commands_look_into_the_same_folder_of_runs(cli: Any, a_run: Path) -> None:
     logs = a_run.parent
     for output in ("log.out", "log.err"):

@@ -106,6 +106,8 @@ def test_a_script_that_was_written_is_to_look_at(own_folder: Path, capsys: pytes
         ("results", "`hpc-llm report`"),
         ("run", "`hpc-llm submit`"),
         ("queue", "`hpc-llm status`"),
+        ("history", "`hpc-llm status`"),
+        ("resubmit", "`hpc-llm submit --resume RUN`"),
         ("Stop", "`hpc-llm cancel RUN`"),
         ("tune", "`hpc-llm submit --task tune`"),
         ("dry_run", "`hpc-llm render --explain`"),
@@ -171,3 +173,93 @@ def test_the_model_of_that_size_and_the_nearest_version_is_offered(model: str, n
 def test_several_models_are_the_axis_of_a_study(model: str) -> None:
     with pytest.raises(RequestError, match=r"a run has one model\. .* matrix: \{model: \[tiny, llama2-7b\]\}\.$"):
         prepare(cluster="local", method="z3", model=model)
+
+
+# --- what a value may be, and whose it is ---------------------------------------------------------------------------
+
+DELTA = ["--cluster", "delta", "--account", "x-delta-gpu"]
+
+
+@pytest.mark.parametrize("given", ["q_proj", "q_proj,v_proj"])
+def test_a_list_is_told_beside_the_word_and_taken(
+    given: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["render", *DELTA, "--method", "lora", "--set"]
+    told = said([*asked, f"peft.target_modules={given}"], capsys)
+    assert f"it must be 'all-linear', or a list, as in [{given}]." in told
+    assert run([*asked, f"peft.target_modules=[{given}]"]) == 0
+
+
+def test_clusters_with_accounts_of_their_own_are_asked_together(
+    own_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    asked = ["render", "--cluster", "taiwania2,delta", "--method", "z3"]
+    for account, name, fitting in (("ACD110018", "delta", "x-delta-gpu"), ("x-delta-gpu", "taiwania2", "ACD110018")):
+        told = said([*asked, "--account", account], capsys)
+        way = re.search(
+            r"leave --account out and write account: \{default: NAME\} into (\S+) with `(extends: \w+)`", told
+        )
+        assert way is not None and name in way[1] and f"method z3 on cluster {name}: " in told
+        Path(way[1]).parent.mkdir(parents=True, exist_ok=True)
+        Path(way[1]).write_text(f"schema: 1\nname: {name}\n{way[2]}\naccount: {{default: {fitting}}}\n")
+    assert run(asked) == 0
+
+
+def test_an_account_that_the_command_does_not_name_is_told_with_its_place(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SBATCH_ACCOUNT", "foo")
+    told = said(["render", "--cluster", "delta", "--method", "z3"], capsys)
+    assert "account 'foo' (environment: SBATCH_ACCOUNT) does not fit" in told and "--account out" not in told
+
+
+@pytest.mark.parametrize("name", ["z3+", "+z3", "z3++o"])
+def test_a_plus_with_nothing_beside_it_is_refused(
+    name: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    way = re.search(r"Leave it out \((\S+)\)", said(["render", *DELTA, "--method", name], capsys))
+    assert way is not None and run(["render", *DELTA, "--method", way[1]]) == 0
+
+
+def test_what_is_kept_of_no_checkpoints_is_noticed(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["render", *DELTA, "--method", "z3", "--set", "keep=5"]
+    assert "it has an effect with --save-every alone" in said(asked, capsys, 0)
+    assert "--save-every alone" not in said([*asked, "--save-every", "5"], capsys, 0)
+
+
+def test_numbers_of_a_matrix_are_a_list(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "cluster: delta\naccount: x-delta-gpu\nmatrix:\n  method: [z3]\n  micro-batch-size: {}\n"
+    Path("e.yaml").write_text(text.format("1,2"))
+    assert "Several are a list under matrix: [1,2]." in said(["render", "e.yaml"], capsys)
+    Path("e.yaml").write_text(text.format("[1,2]"))
+    assert run(["render", "e.yaml"]) == 0
+
+
+def test_one_of_a_sweep_is_taken_by_its_method(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("e.yaml").write_text("cluster: delta\naccount: x-delta-gpu\nmethod: [z2, z3]\n")
+    told = said(["render", "e.yaml", "--run", "z3-hpc2"], capsys)
+    assert "Leave --run out; one of a sweep is taken by --method or --cluster." in told
+    assert run(["render", "e.yaml", "--method", "z3"]) == 0
+
+
+def test_less_memory_than_a_node_has_is_told_as_what_was_asked_for(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["submit", "--dry-run", "--cluster", "taiwania2", "--account", "ACD110018", "--method", "z3", "--sbatch"]
+    told = capsys.readouterr().err if run([*asked, "mem=10G"]) in (0, 1, 2) else ""
+    way = re.search(r"--sbatch mem=10G asks for less: leave it out, or take --sbatch (mem=\d+G)", told)
+    assert way is not None
+    run([*asked, way[1]])
+    assert "asks for less" not in capsys.readouterr().err
+
+
+def test_an_estimate_that_is_too_close_says_what_may_be_free(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["estimate", "--cluster", "delta", "--method", "z3", "--gpus-per-node", "3"]) in (0, 4)
+    told = capsys.readouterr().out
+    assert re.search(
+        r"device, each GPU: too close to call, .* to 39\.8 GiB of 40\.0 GiB\n  no more than 39\.2 GiB of that may be free\n",
+        told,
+    )

@@ -120,7 +120,7 @@ def what_it_does(method: Method) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("composed", "same_as"),
-    [("z2+o", "z2o"), ("z3+o", "z3o"), ("o+z3", "z3o"), ("Z3+O", "z3o"), ("z3+o+o", "z3o"), ("z2o+o", "z2o"), ("+z3+", "z3"), ("Q", "q")],
+    [("z2+o", "z2o"), ("z3+o", "z3o"), ("o+z3", "z3o"), ("Z3+O", "z3o"), ("z3+o+o", "z3o"), ("z2o+o", "z2o"), ("Q", "q")],
 )  # fmt: skip
 def test_letters_compose_to_the_shipped_method(composed: str, same_as: str) -> None:
     assert what_it_does(load_method(composed)) == what_it_does(load_method(same_as))

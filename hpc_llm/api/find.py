@@ -218,7 +218,9 @@ def _job_id(run: RunPaths) -> str | None:
 
 
 def where_runs_are(logs: Path) -> str:
-    """That there are none in `logs`, and the latest folder below it that holds some, as the demo makes one."""
+    """That there are none in `logs`, and where some are: in the working directory, or the latest folder below `logs`, as the demo makes one."""
+    if number := sum(1 for _ in iter_runs(Path())):
+        return f"there are no runs in {logs}; the working directory holds {number}: --logs ."
     below = runs_below(logs)
     return f"there are no runs in {logs} itself; {below}" if below else f"there are no runs in {logs}"
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hpc_llm.site.cluster import Cluster
 
 _GIB = 2**30
+_MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
+"""Options that ask for memory."""
 _LEAST = 4 * _GIB
 """Nobody is asked for less of a node's memory."""
 _NEVER_LACKING = 100 * _GIB
@@ -163,12 +165,11 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
     from hpc_llm.estimating.parts import Device
 
     node = at_partition(cluster, plan).node.mem_gb
-    if not isinstance(need, Device) and (
-        plan.job.scheduler == "slurm"
-        and node is not None
-        and need.high <= node * 1e9
-        and cluster.request.memory != "omit"
-    ):
+    has_more = plan.job.scheduler == "slurm" and node is not None and need.high <= node * 1e9
+    asked = next((f"--sbatch {name}={plan.job.sbatch[name]}" for name in _MEMORY if name in plan.job.sbatch), None)
+    if not isinstance(need, Device) and has_more and asked is not None:
+        return f". A node has {node:g} GB, and {asked} asks for less: leave it out, or take --sbatch mem={-(-need.high // _GIB)}G"
+    if not isinstance(need, Device) and has_more and cluster.request.memory != "omit":
         return f". A node has {node:g} GB: ask for enough with --sbatch mem={-(-need.high // _GIB)}G"
     step = first_that_fits(plan, cluster) or on_more_gpus(plan, cluster)
     return "" if step is None else f". The first step that fits: {step.flags} ({step.why})"
@@ -177,7 +178,7 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
 def with_memory(planned: PlanWithOrigins, cluster: Cluster) -> PlanWithOrigins:
     """The plan with what its host holds as the memory to ask for, where the site wants to be asked and nothing else says how much."""
     plan, style = planned.plan, cluster.request.memory
-    said = {"mem", "mem-per-cpu", "mem-per-gpu"} & {*plan.job.sbatch, *cluster.extra_options}
+    said = {*_MEMORY} & {*plan.job.sbatch, *cluster.extra_options}
     if style == "omit" or plan.job.mem is not None or said or plan.job.scheduler == "local":
         return planned
     from hpc_llm.estimating.host import parts_of_request

@@ -79,7 +79,9 @@ def position(name: str, names: Sequence[str]) -> int:
         RequestError: it is none of them.
     """
     if not names:
-        raise RequestError(f"--run {name}: the request is no study. Leave --run out.")
+        raise RequestError(
+            f"--run {name}: the request is no study. Leave --run out; one of a sweep is taken by --method or --cluster."
+        )
     if name not in names:
         raise RequestError("--run: " + unknown_name("run", name, names))
     return names.index(name)

@@ -89,7 +89,10 @@ def _place(what: str, need: Need) -> str:
         return f"{what}: {size} of {gib(need.of_node)} (a job's share is not said)"
     if need.capacity is None:
         return f"{what}: {size} (nobody says how much there is)"
-    return f"{what}: {need.verdict.words}, {size} of {gib(need.capacity)}"
+    least = need.capacity_low
+    is_short = need.verdict.value == "too_close" and least is not None and least < need.capacity
+    left = f"\n  no more than {gib(least)} of that may be free" if is_short else ""
+    return f"{what}: {need.verdict.words}, {size} of {gib(need.capacity)}{left}"
 
 
 def _terms(need: Need) -> Iterator[str]:

@@ -85,8 +85,8 @@ def _code(made: WrittenReport, baseline: str) -> int:
         )
     if not compared:
         raise RequestError(
-            f"--fail-on-regression: no row has its counterpart in {baseline}, so nothing was compared. "
-            "Give a baseline of the same model, method, cluster and number of GPUs; the report says what each row is of."
+            f"--fail-on-regression: no completed row has its counterpart among the completed ones of {baseline}, so nothing was compared. "
+            "Give a baseline with completed runs of the same model, method, cluster and number of GPUs; the report says what each row is of."
         )
     if made.not_compared:
         raise RequestError(

@@ -183,7 +183,13 @@ LETTERS = {
 def compose(name: str) -> Method:
     """A method put together from a base file and letters."""
     files = list_files("configs")
-    tokens = [t if t in files else _usual_letter(t, name) for t in name.lower().split("+") if t]
+    parts = name.lower().split("+")
+    if "" in parts and any(parts):
+        without = "+".join(filter(None, parts))
+        raise PlanError(
+            f"method '{name}': a + has nothing on one side. Leave it out ({without}), or add a letter, as in z3+o."
+        )
+    tokens = [t if t in files else _usual_letter(t, name) for t in parts if t]
     name = "+".join(tokens) or name
     letters = [t for t in tokens if t in LETTERS or (t not in files and share_of_letter(t))]
     bases = [t for t in tokens if t in files and t not in letters]

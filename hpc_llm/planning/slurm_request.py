@@ -124,8 +124,14 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str |
         return None
     one_line("account", account, draft.origins["account"])
     if rule.pattern and not fits(rule.pattern, account):
+        is_asked = account == said("account")[0]
+        of = "" if is_asked else f" ({draft.origins['account']})"
+        own = (
+            f" Where each cluster has its own, leave --account out and write account: {{default: NAME}} into "
+            f"{where_to_change('clusters', cluster.name)}."
+        )
         raise PlanError(
-            f"account '{account}' does not fit cluster {cluster.name}, whose accounts match {rule.pattern}.{listing}"
+            f"account '{account}'{of} does not fit cluster {cluster.name}, whose accounts match {rule.pattern}.{listing}{own if is_asked else ''}"
         )
     return account
 

@@ -84,6 +84,8 @@ def _keeping(said: Said, draft: Draft) -> tuple[int | None, int]:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise RequestError(f"{name} is {value!r}: a whole number is needed.")
             positive(name, value)
+    if every is None and draft.settings.of("keep"):
+        draft.notices.append(f"keep is {keep} and no checkpoint is kept: it has an effect with --save-every alone")
     return every, keep
 
 

@@ -79,9 +79,17 @@ def _in_words(item: Any, model: type[BaseModel]) -> str:
     if kind == "literal_error":
         expected = str(limits["expected"])
         near = did_you_mean(str(given), _QUOTED.findall(expected))
-        return f"valid are {expected}{near}" if " or " in expected else f"it must be {expected}"
+        alone = f"valid are {expected}{near}" if " or " in expected else f"it must be {expected}"
+        return f"{alone}{_or_list(given, model, item['loc'])}"
     message = str(item["msg"]).removeprefix("Value error, ").rstrip(".").replace("Input should be", "it must be", 1)
     return message[:1].lower() + message[1:]
+
+
+def _or_list(given: Any, model: type[BaseModel], loc: tuple[Any, ...]) -> str:
+    """That a list of any texts may stand there besides, written with what was given, as the end of a clause."""
+    lists = [one["items"] for one in _walked(model, loc) if one.get("type") == "array"]
+    is_free = any("enum" not in one and one.get("type") == "string" for one in lists)
+    return f", or a list, as in [{given}]" if is_free and isinstance(given, str) else ""
 
 
 def _inside(model: type[BaseModel], loc: tuple[Any, ...]) -> dict[str, Any] | None:

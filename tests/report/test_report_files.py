@@ -326,7 +326,7 @@ def test_command_prints_its_files_and_exits_3_on_a_regression(
     arguments[-1] = str(tmp_path / "other" / "c")
     capsys.readouterr()
     assert command(arguments) == 0 and command([*arguments, "--fail-on-regression"]) == 2
-    assert "nothing was compared" in capsys.readouterr().err
+    assert "no completed row has its counterpart among the completed ones of" in capsys.readouterr().err
 
 
 def test_wrong_requests_exit_2_and_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
