@@ -81,8 +81,9 @@ def typed(where: str, name: str, value: Any) -> Any:
         ]
     if name in INTEGERS:
         if isinstance(value, bool) or not isinstance(value, int):
-            several = isinstance(value, str) and all(one.strip().isdecimal() for one in value.split(","))
-            form = f" Several are a list under matrix: [{value}]." if several and "," in value else ""
+            numbers = value.split(",") if isinstance(value, str) else []
+            are_several = len(numbers) > 1 and all(one.strip().isdecimal() for one in numbers)
+            form = f" Several are a list under matrix: [{value}]." if are_several else ""
             raise RequestError(f"{where}: {name} is {value!r}, a whole number is needed.{form}")
         return value
     if name in NUMBERS:

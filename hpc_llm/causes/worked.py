@@ -8,6 +8,8 @@ _COUNTED = re.compile(
     rb"^(?P<before>[A-Za-z][^\n\d|]{0,80}?)(?P<number>\d{1,9})(?P<behind>[^\n|]{0,120})$", re.MULTILINE
 )
 """A line that counts; those of tables, as nvidia-smi's, do not."""
+_NO_WORK = re.compile(rb"(?i)error|exception|fail|exit|kill|warn|abort|signal|srun|slurm|rank")
+"""What stands in lines that ranks or nodes say one after the other."""
 _TIMES = 10
 """So many lines that count on by one show a program at work."""
 _LOOKED_AT = 1 << 18
@@ -43,10 +45,16 @@ def misses(text: bytes) -> bool:
 
 
 def counts_on(text: bytes) -> bool:
-    """Whether lines at the beginning of `text` that are the same but for their numbers count on by one."""
+    """Whether lines at the beginning of `text` that are the same but for their numbers count on by one.
+
+    >>> counts_on(b"".join(b"srun: error: n%d: task %d: Exited with exit code 1\\n" % (n, n) for n in range(20)))
+    False
+    """
     counts: dict[bytes, tuple[int, int]] = {}
     for line in _COUNTED.finditer(text, 0, _LOOKED_AT):
         shape = line["before"] + b"#" + _DIGITS.sub(b"#", line["behind"])
+        if b" " not in shape.strip() or _NO_WORK.search(shape):
+            continue
         last, times = counts.get(shape, (-1, 0))
         times = times + 1 if int(line["number"]) == last + 1 else 1
         if times >= _TIMES:
