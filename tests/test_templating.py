@@ -285,3 +285,60 @@ def test_what_a_template_makes_of_a_run_is_what_was_shown_of_it(mine: Path, tmp_
     assert all(batches(one, places, preview=True) for one in requests)
     assert batches(requests[0], replace(places, run_id="mine"), preview=False)
     assert not places.logs.exists() or not list(places.logs.glob("[!.]*"))
+
+
+SHIPPED = (ROOT / "templates" / "job.sh.j2").read_text()
+HEADER = "{% for line in header %}\n{{ line.line }}\n{% endfor %}\n"
+DELTA = ("--cluster", "delta", "--account", "x-delta-gpu", "--method", "z2", "--model", "tiny")
+
+
+@pytest.mark.parametrize("cluster", [LOCAL, DELTA], ids=["local", "slurm"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "does not begin with `#!`"),
+        ("echo hi\n", "does not begin with `#!`"),
+        (SHIPPED.partition("\n")[2], "does not begin with `#!`"),
+        (f" {SHIPPED}", "does not begin with `#!`"),
+        *(
+            (SHIPPED.replace("{% if array and", f"#SBATCH {line}\n{{% if array and", 1), f"#SBATCH --{name}: {why}")
+            for line, name, why in (
+                ("--nodes=9", "nodes", "the plan has to know it. Use --nodes."),
+                ("-N 9", "nodes", "the plan has to know it. Use --nodes."),
+                ("--array=0-5  # mine", "array", "hpc-llm sets --array itself, because tracking relies on it. Leave it out."),
+                ("--qos high --output /tmp/x", "output", "hpc-llm sets --output itself, because tracking relies on it. Leave it out."),
+                ("-o/tmp/x", "output", "hpc-llm sets --output itself, because tracking relies on it. Leave it out."),
+                ("--part=x", "part", "sbatch reads it as the beginning of --partition. Write options in full."),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_script_of_ones_own_that_cannot_be_sent_or_tracked_is_refused(
+    mine: Path, cluster: tuple[str, ...], text: str, said: str, tmp_path: Path
+) -> None:
+    (mine / "job.sh.j2").write_text(text)
+    for command in ("render", "submit"):
+        done = cli(command, *cluster, "--templates", mine, "--logs", tmp_path / "runs")
+        assert (done.code, done.out) == (2, ""), done
+        [sentence] = [one for one in done.err.splitlines() if str(mine) in one and "is made with" not in one]
+        assert f"{mine}/job.sh.j2" in sentence and said in sentence
+        assert "#!" not in said or "Its first line must be `#!/bin/bash`" in sentence
+    assert not list((tmp_path / "runs").glob("[!.]*"))
+
+
+@pytest.mark.parametrize("text", [SHIPPED.replace(HEADER, ""), f"#!/bin/bash\necho hi\n{HEADER}", "#!/bin/bash\n"])
+def test_a_script_that_does_not_ask_for_what_the_plan_says_is_refused(mine: Path, text: str) -> None:
+    (mine / "job.sh.j2").write_text(text.replace("{{ line.line }}{{ from(line.origin) }}\n", ""))
+    done = cli("render", *DELTA, "--templates", mine)
+    assert done.code == 2 and f"{mine}/job.sh.j2: the script that it makes lacks `#SBATCH --job-name=" in done.err
+    assert "Begin it as the bundled job.sh.j2 does: `{% for line in header %}`" in done.err
+    assert cli("render", *LOCAL, "--templates", mine).code == 0
+
+
+def test_a_template_may_ask_for_what_the_plan_does_not_count(mine: Path) -> None:
+    more = "#SBATCH --mail-type=END -q high  # the group's\n# a remark\n\n#SBATCH --comment 'two words'\n"
+    (mine / "job.sh.j2").write_text(f"#!/bin/bash -l\n{HEADER}{more}echo\n#SBATCH --nodes=9 is read by nobody\n")
+    done = cli("render", *DELTA, "--templates", mine)
+    assert done.code == 0 and more in done.out, done
+    twice = cli("render", *DELTA, "--templates", mine, "--sbatch", "qos=low")
+    assert twice.code == 2 and "#SBATCH --qos: the plan says it too. Leave it out, and use --sbatch qos=" in twice.err

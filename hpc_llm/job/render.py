@@ -14,8 +14,9 @@ from typing import Any
 
 from hpc_llm import __version__
 from hpc_llm.immutable import dataclass
+from hpc_llm.job.own_script import check_own_script
 from hpc_llm.job.support import Support
-from hpc_llm.job.templating import render_template
+from hpc_llm.job.templating import own_templates, render_template
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan, PlanWithOrigins
 from hpc_llm.planning.profilers import command_of
@@ -115,13 +116,14 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     plan, origins = planned.plan, planned.origins
     scheduler = find_scheduler(plan.job.scheduler)
     cluster = cluster.on(cluster.partition(plan.job.partition))
+    header = scheduler.header(planned, cluster, place, array)
     marked = render_template(
         {
             "plan": plan.to_dict(),
             "cluster": cluster.model_dump(mode="json"),
             "origins": dict(origins),
             "site": f"cluster {cluster.name}",
-            "header": [asdict(line) for line in scheduler.header(planned, cluster, place, array)],
+            "header": [asdict(line) for line in header],
             "scheduler": _scheduler(scheduler),
             "array": array and {"folder": str(array.folder), "tasks": list(array.tasks), "study": array.study},
             "run_dir": str(place.run_dir),
@@ -151,7 +153,10 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
         _mark,
         place.templates,
     )
-    return _unmarked(marked)
+    script = _unmarked(marked)
+    for template in own_templates(place.templates)[:1]:
+        check_own_script(script.text, [line.line for line in header], template, cluster)
+    return script
 
 
 def path_variables(cluster: Cluster) -> list[str]:

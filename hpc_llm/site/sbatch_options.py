@@ -99,6 +99,8 @@ class Source:
     place: str
     """`--sbatch`, or the field of a profile."""
     is_profile: bool = False
+    is_header: bool = False
+    """Whether a template writes them into the script."""
     forbidden: Collection[str] = ()
     """Options that the site refuses."""
     refuser: str = ""
@@ -111,7 +113,7 @@ class Source:
         return f"{self.place} {self.instead('', '' if name.startswith('-') else '--')}{name}"
 
     def instead(self, request: str, profile: str) -> str:
-        return profile if self.is_profile else request
+        return profile if self.is_profile or self.is_header else request
 
 
 def read_options(texts: Iterable[str], source: Source) -> dict[str, str]:

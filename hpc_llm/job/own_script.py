@@ -1,0 +1,71 @@
+"""Whether the script of somebody's own templates is one that can be sent: it names its shell, and asks for what the plan says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hpc_llm.errors import RequestError
+from hpc_llm.site.cluster import Cluster
+from hpc_llm.site.sbatch_options import Source, in_full, read_options, way_of
+
+_MAGIC = "#SBATCH"
+
+
+def check_own_script(text: str, header: Sequence[str], template: Path, cluster: Cluster) -> None:
+    """Raise RequestError for a script of `template` that sbatch or a shell would refuse, or that asks for another job than the
+    `header` of the plan."""
+    if not text.startswith("#!"):
+        raise RequestError(
+            f"{template}: the script that it makes does not begin with `#!`, and neither sbatch nor this machine takes it for one. Its "
+            "first line must be `#!/bin/bash`, and nothing may stand before that, not even a blank."
+        )
+    lines = list(_asking(text))
+    left = next((line for line in header if line not in (found for _, found in lines)), None)
+    if left is not None:
+        raise RequestError(
+            f"{template}: the script that it makes lacks `{left}` before its first command, and hpc-llm would lose the job or count another "
+            "one. Begin it as the bundled job.sh.j2 does: `{% for line in header %}`, `{{ line.line }}`, `{% endfor %}`, each on a line of "
+            "its own."
+        )
+    planned = {name for line in header for name, _ in _options(line)}
+    for number, line in lines:
+        if line in header or not line.startswith(_MAGIC):
+            continue
+        place = f"{template}, in line {number} of the script that it makes: {_MAGIC}"
+        source = Source(
+            place=place,
+            is_header=True,
+            forbidden=cluster.request.forbid,
+            refuser=f"cluster {cluster.name}",
+            counts_gpus=cluster.counts_gpus,
+        )
+        for name in read_options((f"{name}={value}" if value else name for name, value in _options(line)), source):
+            if name in planned:
+                way = way_of(name) or "what the request has for it"
+                raise RequestError(f"{source.said(name)}: the plan says it too. Leave it out, and use {way}.")
+
+
+def _asking(text: str) -> Iterator[tuple[int, str]]:
+    """The lines before the first command, which are all that a scheduler reads."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip() and not line.startswith("#"):
+            return
+        yield number, line
+
+
+def _options(line: str) -> Iterator[tuple[str, str]]:
+    """Name and value of each option of a line, those with one letter by their names."""
+    try:
+        words = shlex.split(line.removeprefix(_MAGIC), comments=True)
+    except ValueError:
+        words = line.removeprefix(_MAGIC).split()
+    while words:
+        word = words.pop(0)
+        name, is_joined, value = word.partition("=")
+        if word.startswith("-") and not word.startswith("--") and (meant := in_full(word[1:2])):
+            name, is_joined, value = meant, word[2:], word[2:].removeprefix("=")
+        if not is_joined and words and not words[0].startswith("-"):
+            value = words.pop(0)
+        yield name.removeprefix("--"), value
