@@ -171,6 +171,7 @@ def test_the_planned_gpu_is_recognised(planned: str, found: str, same: bool | No
         ({"measured_steps": 2}, "2 steps were measured, at least 3 are needed"),
         ({"world_size": 1}, "1 ranks ran, 2 were planned"),
         ({"losses": [6.0, math.nan, 5.0]}, "the loss is not a finite number from step 2 on"),
+        ({"losses": [6.0, math.nan], "first_step": 7}, "the loss is not a finite number from step 8 on"),
         ({"gpu": None}, "it ran on the CPU, A100 was planned"),
         ({"gpu": "NVIDIA H200"}, "it ran on NVIDIA H200, A100 was planned"),
         ({"gpu": "AMD Radeon Graphics"}, None),

@@ -288,10 +288,11 @@ def invalid_reason(
     expected_network: str | None = None,
     device_clock_s: float | None = None,
     host_clock_s: float | None = None,
+    first_step: int = 1,
 ) -> str | None:
     """Why a run that came to its end may not be compared with others; None when nothing speaks against it.
 
-    `losses` are those of all steps, None where no token was to be predicted, `skipped_steps` how many of the measured ones the loss scaler threw away. The clocks
+    `losses` are those of all steps from `first_step` on, None where no token was to be predicted, `skipped_steps` how many of the measured ones the loss scaler threw away. The clocks
     are those of the GPU and of the host around the measured steps.
     """
     if world_size != planned_world_size:
@@ -303,7 +304,12 @@ def invalid_reason(
     if network is not None and expected_network is not None and not _is_network(network, expected_network):
         return f"NCCL used the network {network} between the nodes, and is to use {expected_network} there"
     bad = next(
-        (number for number, loss in enumerate(losses, start=1) if loss is not None and not math.isfinite(loss)), None
+        (
+            number
+            for number, loss in enumerate(losses, start=first_step)
+            if loss is not None and not math.isfinite(loss)
+        ),
+        None,
     )
     if bad is not None:
         return f"the loss is not a finite number from step {bad} on"

@@ -330,6 +330,7 @@ def _invalid_reason(record: Record, steps: list[MeasuredStep]) -> str | None:
     return metrics.invalid_reason(
         measured_steps=max(count, metrics.MIN_MEASURED_STEPS) if record.began_again else count,
         losses=[step.loss for step in steps],
+        first_step=steps[0].number if steps else 1,
         skipped_steps=sum(step.skipped for step in measured),
         world_size=record.ranks.world_size,
         planned_world_size=record.plan.parallel.world_size,
