@@ -15,6 +15,7 @@ from hpc_llm.records.metrics import MIN_MEASURED_STEPS
 if TYPE_CHECKING:
     from hpc_llm.planning.experiment import PlanWithOrigins
     from hpc_llm.planning.parts import Training
+    from hpc_llm.records.checkpoints import Kept
     from hpc_llm.records.run import RunPaths
 
 _SAME = ("model", "peft", "quantization")
@@ -208,8 +209,8 @@ def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
             f"--resume: {start.path} was kept after step {start.step}, and the steps of this training are {plan.workload.steps}: nothing "
             f"is left to train. Steps count from the beginning of the training: give {_more_than(start.step, planned)}."
         )
-    told = _too_few(start.step, plan.workload, _is_by_epochs(planned))
-    planned = replace(planned, notices=(*planned.notices, told)) if told else planned
+    said = filter(None, (_behind_loss(start), _too_few(start.step, plan.workload, _is_by_epochs(planned))))
+    planned = replace(planned, notices=(*planned.notices, *said))
     if kept_by is None:
         return planned
     planned = _with_its_rates(planned, *kept_by)
@@ -221,6 +222,33 @@ def check_start(planned: PlanWithOrigins) -> PlanWithOrigins:
         )
     told = cut_off_again(planned, start, kept_by[0], before)
     return replace(planned, notices=(*planned.notices, told)) if told else planned
+
+
+def _behind_loss(start: Kept) -> str | None:
+    """That the run's loss was no finite number at some step, and what that means for the checkpoint."""
+    from hpc_llm.records.checkpoints import came_of_it, kept_in, last_sound, not_finite_from
+    from hpc_llm.records.run import RunPaths
+
+    run = RunPaths(start.path.parent.parent)
+    lost = not_finite_from(run)
+    if lost is None:
+        return None
+    is_so = f"the loss of {run.run_id} is not a finite number from step {lost} on"
+    kept = kept_in(run.root)
+    if last_sound([start], lost) is not None:
+        newest = kept[-1].path.name if kept else start.path.name
+        return (
+            f"{is_so}: it goes on from {start.path.name}, kept before that, and not from {newest}"
+            if newest != start.path.name
+            else None
+        )
+    sound = last_sound(kept, lost)
+    way = (
+        f"--resume {quote(str(sound.path))} was kept before that"
+        if sound
+        else "begin the training anew, without --resume"
+    )
+    return f"{is_so}, and {start.path.name}, from which it goes on, {came_of_it(start, lost)}: {way}"
 
 
 def _with_its_rates(planned: PlanWithOrigins, run: RunPaths, record: dict[str, Any]) -> PlanWithOrigins:

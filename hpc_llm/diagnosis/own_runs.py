@@ -19,13 +19,13 @@ from hpc_llm.diagnosis.askable import askable
 from hpc_llm.diagnosis.case import Case
 from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, in_nccls_words, unexplained
 from hpc_llm.diagnosis.environment import facts_of, job_python
-from hpc_llm.diagnosis.going_on import with_way_on
+from hpc_llm.diagnosis.going_on import from_the_beginning, with_way_on
 from hpc_llm.diagnosis.inputs import diagnose_files
 from hpc_llm.diagnosis.silent import node_names
 from hpc_llm.errors import RequestError
 from hpc_llm.planning import tasks
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.records.checkpoints import kept_in
+from hpc_llm.records.checkpoints import kept_in, last_sound, not_finite_from
 from hpc_llm.records.files import read_json, read_text
 from hpc_llm.records.run import Outcome, RunPaths, is_run
 from hpc_llm.runs.looks import AT_ONCE, Look, look
@@ -92,9 +92,16 @@ def _with_way_on(found: Look) -> Diagnosis:
     kept = kept_in(found.run.root) if over and found.judgement.outcome is not Outcome.COMPLETED else []
     if not kept:
         return made
+    lost = not_finite_from(found.run)
+    start = last_sound(kept, lost)
+    if lost is not None and start is None:
+        pace = read_pace(found.run.steps)
+        is_its_start = pace is not None and 0 < pace.before == lost - 1
+        return replace(made, remedy=from_the_beginning(made, lost, is_its_start))
+    step = (start or kept[-1]).step
     submit = "hpc-llm submit" if (read_json(found.run.experiment) or {}).get("asked") else "hpc-llm submit …"
-    remedy = with_way_on(made, f"{submit} --resume {found.run.run_id}", kept[-1].step)
-    return replace(made, remedy=remedy, details={**made.details, "kept_step": str(kept[-1].step)})
+    remedy = with_way_on(made, f"{submit} --resume {found.run.run_id}", step, lost)
+    return replace(made, remedy=remedy, details={**made.details, "kept_step": str(step)})
 
 
 def _explained(found: Look) -> Diagnosis:
@@ -200,8 +207,8 @@ def _facts(found: Look) -> dict[str, str]:
     left = found.records.exit
     if left is not None and left.was_signalled_early and left.elapsed_s is not None:
         facts["signalled_after_s"] = f"{left.elapsed_s:.0f}"
-    if kept := kept_in(found.run.root):
-        facts["kept_step"] = str(kept[-1].step)
+    if (kept := kept_in(found.run.root)) and (start := last_sound(kept, not_finite_from(found.run))):
+        facts["kept_step"] = str(start.step)
     pace = read_pace(found.run.steps, found.records.plan) if found.records.has_steps else None
     if pace and pace.step:
         facts["steps_made"] = str(pace.step)

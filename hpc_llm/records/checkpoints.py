@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hpc_llm.immutable import dataclass
 from hpc_llm.records.digests import digest_of_value
-from hpc_llm.records.files import OTHERS_MAY_WRITE, load_json
+from hpc_llm.records.files import OTHERS_MAY_WRITE, load_json, read_json_lines
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.text.json_text import DamagedRecordError
 
@@ -195,7 +195,44 @@ def run_of(checkpoint: Path) -> RunPaths | None:
 
 
 def start_of(place: Path) -> Kept | None:
-    """What a run goes on from: a checkpoint itself, or the newest one of a run; None where there is neither."""
+    """What a run goes on from: a checkpoint itself, or of a run the newest, which is one from before a loss that is not a finite number
+    where there are such; None where there is none."""
     if (place / MANIFEST).exists() or not is_run(place):
         return read_checkpoint(place)
-    return next(reversed(kept_in(place)), None)
+    kept = kept_in(place)
+    if not kept:
+        return None
+    return last_before(kept, not_finite_from(RunPaths(place))) or kept[-1]
+
+
+def not_finite_from(run: RunPaths) -> int | None:
+    """The first step of a run whose loss is not a finite number, by the last try that made it; None where there is none."""
+    found: int | None = None
+    for one in (*run.earlier_tries(), run):
+        for row in read_json_lines(one.steps):
+            step = row.get("step")
+            if not isinstance(step, int) or not _is_step(step) or "loss" not in row:
+                continue
+            if found is None or step <= found:
+                has_none = row["loss"] is None and row.get("trained_tokens") != 0  # of no token there is no loss
+                found = step if has_none else None
+    return found
+
+
+def last_sound(kept: Sequence[Kept], lost: int | None) -> Kept | None:
+    """The newest checkpoint from which a step with a finite loss was made, where step `lost` was the first that had none: the weights
+    behind the step before it have given that loss."""
+    return next((one for one in reversed(kept) if lost is None or one.step < lost - 1), None)
+
+
+def came_of_it(one: Kept, lost: int) -> str:
+    """What a checkpoint that is not sound has to do with step `lost`, whose loss is not a finite number."""
+    return "was kept behind that step" if one.step >= lost else "gave that loss"
+
+
+def last_before(kept: Sequence[Kept], lost: int | None) -> Kept | None:
+    """What is left of a run whose step `lost` was the first without a finite loss: the newest one that is sound, else the newest
+    that is not behind that step. None where there is neither, or all losses are finite."""
+    if lost is None:
+        return None
+    return last_sound(kept, lost) or next((one for one in reversed(kept) if one.step < lost), None)

@@ -15,14 +15,15 @@ from hpc_llm.runs.room import CHECKPOINTS, MODEL, Taken
 def why_not_relied_on(run: RunPaths, found: Iterable[Taken], chosen: Collection[Path]) -> str | None:
     """Why what would be left of a run is no good state; None where it is one, or nothing of the training goes.
 
-    It reads as many bytes as are left in the newest checkpoint, or in the model where no checkpoint is.
+    It reads as many bytes as are left in the checkpoint from which the run goes on, or in the model where no checkpoint is.
     """
     states = [one for one in found if one.run == run and one.kind in (CHECKPOINTS, MODEL) and one.is_whole]
     left = [one for one in states if one.path not in chosen]
     if len(left) == len(states) or not left:
         return None
-    newest = [one for one in left if one.kind == CHECKPOINTS][-1:] or left
-    damaged = damaged_file(newest[0].path)
+    kept, start = [one for one in left if one.kind == CHECKPOINTS], checkpoints.start_of(run.root)
+    relied_on = [one for one in kept if start is not None and one.path == start.path] or kept[-1:] or left
+    damaged = damaged_file(relied_on[0].path)
     return None if damaged is None else f"it may be the last good state: {damaged} does not hold what was written"
 
 

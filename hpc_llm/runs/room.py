@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_llm.records.checkpoints import Kept, kept_in, not_whole_in
+from hpc_llm.records.checkpoints import Kept, kept_in, last_before, not_finite_from, not_whole_in
 from hpc_llm.records.files import reason_of
 from hpc_llm.records.models import is_whole_model
 from hpc_llm.records.removed import note_removal
@@ -67,9 +67,10 @@ def _of_run(run: RunPaths, status: RunStatus, needed: Places[RunPaths]) -> Itera
     has_model = run.model.is_dir() and not run.model.is_symlink()
     doubt = next((f"{path.name} is not whole, so this may be the last good state" for path in broken), None)
     is_done = status.outcome is Outcome.COMPLETED and is_whole_model(run.model)
+    needed_of = {} if is_done else _last_states(run, kept)
     for one in kept:
-        newest = doubt or (None if is_done else "it is the newest, and the run goes on from it")
-        yield Taken(run, CHECKPOINTS, one.path, one.size_bytes, barred or (newest if one is kept[-1] else None))
+        last = (doubt if one is kept[-1] else None) or needed_of.get(one.step)
+        yield Taken(run, CHECKPOINTS, one.path, one.size_bytes, barred or last)
     for path, why in broken.items():
         last = f"it is not whole ({why}): remove it by hand, if at all"
         yield Taken(run, CHECKPOINTS, path, size_of(path), barred or last, is_whole=False)
@@ -78,6 +79,19 @@ def _of_run(run: RunPaths, status: RunStatus, needed: Places[RunPaths]) -> Itera
         yield Taken(run, MODEL, run.model, size_of(run.model), barred or end)
     for path in _halves(run):
         yield Taken(run, CHECKPOINTS, path, size_of(path), barred, is_whole=False)
+
+
+def _last_states(run: RunPaths, kept: Sequence[Kept]) -> dict[int, str]:
+    """Steps of the checkpoints that stay of a run that is not done, and why."""
+    if not kept:
+        return {}
+    lost = not_finite_from(run)
+    before = last_before(kept, lost)
+    start = before or kept[-1]
+    why = {kept[-1].step: "it is the newest"}
+    if before is not None:
+        why[before.step] = f"it is the last one before step {lost}, whose loss is not a finite number"
+    return {**why, start.step: f"{why[start.step]}, and the run goes on from it"}
 
 
 def _why_model_is_last(kept: Sequence[Kept], status: RunStatus) -> str | None:

@@ -12,8 +12,9 @@ import torch.distributed as dist
 
 from hpc_llm.errors import ModelFileError, WorkerError
 from hpc_llm.planning.experiment import Plan
-from hpc_llm.records.checkpoints import Kept, kept_in, start_of
+from hpc_llm.records.checkpoints import Kept, came_of_it, kept_in, last_before, last_sound, not_finite_from, start_of
 from hpc_llm.records.files import read_json_lines, read_text
+from hpc_llm.records.metrics import finite
 from hpc_llm.records.removed import removed_from
 from hpc_llm.records.run import RunPaths
 from hpc_llm.text.pasted import with_logs
@@ -43,6 +44,7 @@ class Keeping:
         self._meter: Meter | None = None
         self.start = TrainingProgress(0, 0, trained_tokens=0)
         self._saved = 0
+        self._lost_before: int | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -54,12 +56,24 @@ class Keeping:
             self._record.resumed = {"step": self.start.step, "checkpoint": str(found.path)}
             self._record.before = self.start
             self._say(f"goes on behind step {self.start.step}, from {found.path}")
+            if self._record.ranks.rank == 0:
+                self._look_back(found)
             if self.start.data != data_of(self._plan):
                 self._record.adaptations.append(
                     f"The checkpoint {found.path} was trained on other data: this one's is read from its beginning."
                 )
         if self._every is not None:
             self._note_kept()
+
+    def _look_back(self, found: Kept) -> None:
+        """Say where the training goes on from behind a loss that is not a finite number."""
+        lost = not_finite_from(RunPaths(found.path.parent.parent))
+        if lost is not None and last_sound([found], lost) is None:
+            self._say(
+                f"the loss was not a finite number from step {lost} on, and this checkpoint {came_of_it(found, lost)}"
+            )
+        if found.path.parent == self._record.paths.checkpoints and lost is not None and lost <= found.step:
+            self._lost_before = lost
 
     @property
     def used(self) -> int:
@@ -149,8 +163,15 @@ class Keeping:
         )
 
     def _remove_older(self) -> None:
-        """The newer one is whole by now."""
-        for old in kept_in(self._record.paths.root)[: -self._plan.training.keep]:
+        """The newer one is whole by now; the last one before a loss that is not a finite number stays, in place of an older one."""
+        steps = self._meter.steps if self._meter is not None else []
+        lost = self._lost_before or next(
+            (s.number for s in steps if s.loss is not None and finite(s.loss) is None), None
+        )
+        kept = kept_in(self._record.paths.root)
+        stays = last_before(kept, lost)
+        others = [one for one in kept if one != stays]
+        for old in others[: -max(1, self._plan.training.keep - (stays is not None))]:
             shutil.rmtree(old.path)
 
     def finish(self) -> None:

@@ -82,6 +82,20 @@ class Folder:
         write_json(self.run.result, {"schema": 1, "outcome": outcome, **more})
         return self
 
+    def made(self, last: int, *, lost: int | None = None, first: int = 1) -> Folder:
+        """Its steps from `first` to `last`, whose losses are not finite numbers from `lost` on."""
+        rows = [
+            {
+                "step": n,
+                "loss": None if lost is not None and n >= lost else 5.0,
+                "trained_tokens": 126,
+                "step_time_s": 1.0,
+            }
+            for n in range(first, last + 1)
+        ]
+        self.run.steps.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        return self
+
     def failure(
         self,
         rank: int,

@@ -69,6 +69,44 @@ def left(folder: Folder) -> list[str]:
     return sorted(names - {"checkpoints", "failures", "wanted-by"})
 
 
+LOST = "it is the last one before step 6, whose loss is not a finite number"
+
+
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [
+        ((2, 4, 8), {4: f"{LOST}, and the run goes on from it", 8: "it is the newest"}),
+        (
+            (2, 4, 5, 6, 8),
+            {4: f"{LOST}, and the run goes on from it", 8: "it is the newest"},
+        ),  # that of 5 gave the loss
+        ((5, 6, 8), {5: f"{LOST}, and the run goes on from it", 8: "it is the newest"}),
+        ((6, 8), {8: "it is the newest, and the run goes on from it"}),
+        ((2, 4), {4: f"{LOST}, and the run goes on from it"}),
+    ],
+)
+def test_the_last_checkpoint_before_a_loss_that_is_not_finite_stays(
+    folder: Folder, logs: Path, kept: tuple[int, ...], why: dict[int, str], capsys: Any
+) -> None:
+    reason = "the loss is not a finite number from step 6 on"
+    keep(folder.exit(0).result("INVALID", invalid_reason=reason).made(8, lost=6), *kept, model=True)
+    assert command(["clean", "--logs", str(logs), "--checkpoints", "--models", "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    said = {int(one["path"].rpartition("-")[2]): one["why"] for one in items if one["kind"] == "checkpoints"}
+    assert {step: text for step, text in said.items() if text != "--checkpoints was asked for"} == why
+    assert {f"step-{step}" for step in why} <= set(left(folder)) <= {"model", *(f"step-{step}" for step in why)}
+
+
+def test_the_state_before_a_loss_that_is_not_finite_is_proven_before_anything_goes(folder: Folder, logs: Path) -> None:
+    keep(folder.exit(0).result("INVALID", invalid_reason="the loss is not a finite number").made(8, lost=6), 2, 4, 8)
+    manifest = read_json(folder.run.checkpoint(4) / MANIFEST) or {}
+    digests = {"engine/shard-0.bin": digests_of(folder.run.checkpoint(4) / "engine" / "shard-0.bin")}
+    write_json(folder.run.checkpoint(4) / MANIFEST, {**manifest, "digests": digests})
+    (folder.run.checkpoint(4) / "engine" / "shard-0.bin").write_bytes(b"y" * 1000)
+    assert command(["clean", "--logs", str(logs), "--checkpoints"]) == 1
+    assert left(folder) == ["step-2", "step-4", "step-8"]
+
+
 def test_without_a_kind_all_is_shown_and_nothing_removed(folder: Folder, logs: Path, capsys: Any) -> None:
     keep(failed(folder), 2, 4)
     assert command(["clean", "--logs", str(logs), "--json"]) == 0

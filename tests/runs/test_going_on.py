@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -15,12 +16,13 @@ from made_runs import make_run
 from rights import needs_root
 from run_folders import Folder
 
-from hpc_llm.api import plan
+from hpc_llm.api import diagnose, plan
 from hpc_llm.api.resuming import _too_few
+from hpc_llm.cli import run as command
 from hpc_llm.errors import Notice, RequestError
 from hpc_llm.planning.recipe import ramp_steps
 from hpc_llm.planning.schedule import rate_factor
-from hpc_llm.records.checkpoints import MANIFEST
+from hpc_llm.records.checkpoints import MANIFEST, not_finite_from, start_of
 from hpc_llm.records.files import read_json, write_json
 from hpc_llm.runs.wanted import sources_of
 
@@ -59,6 +61,99 @@ def record(folder: Folder) -> dict[str, Any]:
 def going_on(folder: Folder, **options: Any) -> Any:
     [made] = plan(resume=str(folder.run.root), logs=folder.run.root.parent, **options)
     return made
+
+
+def kept_at(folder: Folder, *steps: int) -> Folder:
+    for step in steps:
+        place = folder.run.checkpoint(step)
+        shutil.copytree(folder.run.checkpoint(5), place)
+        write_json(place / MANIFEST, {"schema": 2, "step": step, "files": {"engine/shard-0.bin": 1}})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("lost", "given", "start", "told"),
+    [
+        (None, "", 15, None),
+        (12, "", 10, "from step 12 on: it goes on from step-10, kept before that, and not from step-15"),
+        (11, "", 5, "from step 11 on: it goes on from step-5, kept before that, and not from step-15"),
+        (12, "checkpoints/step-15", 15, "and step-15, from which it goes on, was kept behind that step: --resume "),
+        (12, "checkpoints/step-5", 5, "from step 12 on: it goes on from step-5"),
+        (6, "", 5, "and step-5, from which it goes on, gave that loss: begin the training anew, without --resume"),
+        (4, "", 15, "and step-15, from which it goes on, was kept behind that step: begin the training anew, without --resume"),
+        (2, "checkpoints/step-5", 5, "and step-5, from which it goes on, was kept behind that step: begin the training anew"),
+    ],
+)  # fmt: skip
+def test_from_behind_a_loss_that_is_not_finite_nothing_goes_on_silently(
+    stopped: Folder, lost: int | None, given: str, start: int, told: str | None
+) -> None:
+    kept_at(stopped, 10, 15).made(20, lost=lost)
+    [made] = plan(resume=str(stopped.run.root / given), logs=stopped.run.root.parent)
+    found = start_of(Path(made.plan.training.resume or ""))
+    assert found is not None and found.step == start
+    said = [one for one in made.notices if "not a finite number" in one]
+    assert said == [] if told is None else (len(said) == 1 and told in said[0] and "run-1" in said[0])
+
+
+def diverged(folder: Folder, lost: int, first: int = 1) -> Folder:
+    """A run of this machine that made all its 40 steps, whose losses are not finite from one on."""
+    reason = f"the loss is not a finite number from step {lost} on"
+    return folder.local().exit(0).result("INVALID", invalid_reason=reason).made(40, lost=lost, first=first)
+
+
+@pytest.mark.parametrize(("lost", "step"), [(38, 35), (36, 30), (7, 5)])
+def test_behind_a_loss_that_is_not_finite_diagnose_goes_on_from_before_it(
+    stopped: Folder, lost: int, step: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    diverged(kept_at(stopped, 30, 35, 40), lost)
+    [made] = diagnose(stopped.run.root)
+    first = made.remedy.splitlines()[0]
+    assert f"go on behind step {step}, from before the loss that is not finite (step {lost}), with `" in first
+    advised = [line.split("`")[1] for line in made.remedy.splitlines() if "--resume" in line]
+    assert advised
+    for line in advised:
+        assert command([*shlex.split(line)[1:], "--dry-run"]) == 0, capsys.readouterr().err
+        assert f"from step {lost} on: it goes on from step-{step}, kept before that" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("retried", [False, True])
+@pytest.mark.parametrize(
+    ("lost", "first", "way"),
+    [(6, 1, "submit it again as it was submitted"), (2, 1, "submit it again as it was submitted"), (9, 9, "begin the training anew, without --resume")],
+)  # fmt: skip
+def test_where_nothing_before_that_loss_is_kept_diagnose_begins_anew(
+    stopped: Folder, lost: int, first: int, way: str, retried: bool
+) -> None:
+    diverged(kept_at(stopped, 30, 40), lost, first)
+    if first > 5:
+        shutil.rmtree(stopped.run.checkpoint(5))
+    if retried:  # its job was taken down later, of which a further try is worth it
+        stopped.run.result.unlink()
+        stopped.exit(143, signal="TERM").cancelled()
+    [made] = diagnose(stopped.run.root)
+    assert made.cause.id == ("cancelled" if retried else "nan_loss")
+    assert made.remedy.startswith(
+        f"do not go on from what it kept, for the loss is not a finite number from step {lost} on: {way}, with what follows"
+    )
+    assert "--resume run-1" not in made.remedy and ("--set optimizer.lr=" in made.remedy) is not retried
+    assert "kept_step" not in made.details
+
+
+def test_a_later_try_that_made_the_step_again_says_whether_its_loss_is_finite(stopped: Folder) -> None:
+    """The queue began the job again, which made step 8 with a finite loss."""
+    kept_at(stopped, 10).made(9, lost=8)
+    earlier = stopped.run.tries / "1"
+    earlier.mkdir(parents=True)
+    shutil.move(stopped.run.steps, earlier / stopped.run.steps.name)
+    assert not_finite_from(stopped.run) == 8
+    assert not_finite_from(stopped.made(12, first=6).run) is None
+    assert not_finite_from(stopped.made(12, first=10).run) == 8
+    assert not_finite_from(stopped.made(12, first=6, lost=11).run) == 11
+
+
+def test_a_step_without_a_token_to_predict_has_lost_nothing(stopped: Folder) -> None:
+    stopped.run.steps.write_text('{"step": 1, "loss": null, "trained_tokens": 0}\n{"step": 2, "loss": 4.5}\n')
+    assert not_finite_from(stopped.run) is None
 
 
 def test_all_that_was_asked_for_is_asked_for_again(stopped: Folder) -> None:

@@ -23,7 +23,7 @@ from worlds import Worlds
 from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.checkpoints import kept_in
-from hpc_llm.records.files import read_json, read_json_lines
+from hpc_llm.records.files import read_json, read_json_lines, write_json
 from hpc_llm.records.models import MANIFEST, is_whole_model
 from hpc_llm.records.run import RunPaths
 
@@ -307,6 +307,74 @@ def test_what_a_queue_left_of_its_own_run_may_be_too_little_to_measure(
     put_away(RunPaths(tmp_path / "run"))
     result = run_plan(plan.changed(steps=7))
     assert (result["outcome"], result["resumed"]["step"], result["tokens_per_second"]) == ("COMPLETED", 6, None)
+
+
+@pytest.fixture
+def runs_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """From the given step on the learning rate is so large that the next loss is no number."""
+    from hpc_llm.worker import loop
+
+    usual = loop.set_rate
+
+    def from_step(first: int) -> None:
+        def set_rate(engine: Any, plan: Plan, number: int) -> None:
+            usual(engine, plan, number)
+            for group in engine.param_groups:
+                group["lr"] = 1e30 if number == first else group["lr"]
+
+        monkeypatch.setattr(loop, "set_rate", set_rate)
+
+    return from_step
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(1, [6, 11]), (2, [4, 11]), (3, [4, 10, 11])])
+def test_what_is_kept_behind_a_loss_that_is_not_finite_takes_no_place_of_the_last_one_before(
+    run_plan: RunPlan,
+    tmp_path: Path,
+    plan: Plan,
+    runs_away: Callable[[int], None],
+    keep: int,
+    kept: list[int],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    run, long = RunPaths(tmp_path / "run"), plan.changed(steps=11, keep=keep)
+    runs_away(5)
+    result, reason = run_plan(long), "the loss is not a finite number from step 7 on"
+    assert (result["outcome"], result["invalid_reason"]) == ("INVALID", reason)
+    assert steps_kept(run) == kept
+    put_away(run)
+    runs_away(0)
+    result = run_plan(long.changed(steps=12))  # as a queue begins its job again
+    assert result["invalid_reason"] == "the loss is not a finite number from step 12 on"
+    assert (
+        "the loss was not a finite number from step 7 on, and this checkpoint was kept behind that step"
+        in capfd.readouterr().out
+    )
+    assert steps_kept(run) == [kept[0], *([11] if keep == 3 else []), 12]
+
+
+@pytest.mark.parametrize("named", ["", "checkpoints/step-11"])
+def test_a_run_is_gone_on_with_from_before_a_loss_that_is_not_finite(
+    run_plan: RunPlan,
+    tmp_path: Path,
+    plan: Plan,
+    runs_away: Callable[[int], None],
+    named: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    runs_away(5)
+    run, earlier = RunPaths(tmp_path / "run"), tmp_path / "earlier"
+    run_plan(plan.changed(steps=11))
+    shutil.move(run.root, earlier)
+    write_json(RunPaths(earlier).experiment, {"schema": 1, "run_id": "earlier", "plan": plan.to_dict()})
+    runs_away(0)
+    capfd.readouterr()
+    result = run_plan(plan.changed(steps=16, resume=str(earlier / named), save_every=None))
+    is_told = "this checkpoint was kept behind that step" in capfd.readouterr().out
+    reason = "the loss is not a finite number from step 12 on"
+    assert (result["resumed"]["step"], result["invalid_reason"], is_told) == (
+        (11, reason, True) if named else (4, None, False)
+    )
 
 
 def tried(run: RunPaths, ends: tuple[int, ...]) -> None:
