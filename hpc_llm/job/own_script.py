@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hpc_llm.errors import RequestError
-from hpc_llm.site.cluster import Cluster
 from hpc_llm.site.sbatch_options import Source, in_full, read_options, way_of
 
 _MAGIC = "#SBATCH"
 
 
-def check_own_script(text: str, header: Sequence[str], template: Path, cluster: Cluster) -> None:
+def check_own_script(text: str, header: Sequence[str], template: Path, site: Source) -> None:
     """Raise RequestError for a script of `template` that sbatch or a shell would refuse, or that asks for another job than the
-    `header` of the plan."""
+    `header` of the plan; `site` says what its cluster refuses."""
     if not text.startswith("#!"):
         raise RequestError(
             f"{template}: the script that it makes does not begin with `#!`, and neither sbatch nor this machine takes it for one. Its "
@@ -33,13 +33,8 @@ def check_own_script(text: str, header: Sequence[str], template: Path, cluster: 
     for number, line in lines:
         if line in header or not line.startswith(_MAGIC):
             continue
-        place = f"{template}, in line {number} of the script that it makes: {_MAGIC}"
-        source = Source(
-            place=place,
-            is_header=True,
-            forbidden=cluster.request.forbid,
-            refuser=f"cluster {cluster.name}",
-            counts_gpus=cluster.counts_gpus,
+        source = replace(
+            site, place=f"{template}, in line {number} of the script that it makes: {_MAGIC}", is_header=True
         )
         for name in read_options((f"{name}={value}" if value else name for name, value in _options(line)), source):
             if name in planned:

@@ -14,7 +14,6 @@ from typing import Any
 
 from hpc_llm import __version__
 from hpc_llm.immutable import dataclass
-from hpc_llm.job.own_script import check_own_script
 from hpc_llm.job.support import Support
 from hpc_llm.job.templating import own_templates, render_template
 from hpc_llm.planning import tasks
@@ -154,9 +153,18 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
         place.templates,
     )
     script = _unmarked(marked)
-    for template in own_templates(place.templates)[:1]:
-        check_own_script(script.text, [line.line for line in header], template, cluster)
+    if own := own_templates(place.templates):
+        _check_own(script, header, own[0], cluster)
     return script
+
+
+def _check_own(script: Script, header: Sequence[HeaderLine], template: Path, cluster: Cluster) -> None:
+    from hpc_llm.job.own_script import check_own_script
+    from hpc_llm.site.sbatch_options import Source
+
+    forbidden, refuser = cluster.request.forbid, f"cluster {cluster.name}"
+    site = Source(place=str(template), forbidden=forbidden, refuser=refuser, counts_gpus=cluster.counts_gpus)
+    check_own_script(script.text, [line.line for line in header], template, site)
 
 
 def path_variables(cluster: Cluster) -> list[str]:
