@@ -18,29 +18,62 @@ from hpc_llm.records.files import load_json, open_plain, reason_of
 from hpc_llm.records.models import stays_within
 from hpc_llm.text.json_text import DamagedRecordError
 
-_MARKS = ((codecs.BOM_UTF8, "UTF-8-SIG"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
+_MARKS = (
+    (codecs.BOM_UTF8, "UTF-8-SIG"),
+    (codecs.BOM_UTF32_LE, "UTF-32"),  # begins as that of UTF-16 does
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+_OF_ONE_BYTE = {"WINDOWS-1252": "Western Europe", "WINDOWS-1250": "Central Europe"}
 _GUESSED_FROM = 4096
 _NEVER_OPENED = "special_tokens_map_file"
 """Of a tokenizer's settings: where they were read from when they were saved."""
 
 
-def guessed_encoding(sample: bytes) -> str:
-    r"""In what a text is written that is no UTF-8, by its first bytes and by those around what is none; as iconv calls it.
+def sure_encoding(sample: bytes) -> str | None:
+    r"""In what a text is written that is no UTF-8, as iconv calls it, where its first bytes decide that.
 
-    >>> guessed_encoding("ab".encode("utf-16")), guessed_encoding("ab".encode("utf-16-le")), guessed_encoding(b"caf\xe9")
-    ('UTF-16', 'UTF-16LE', 'LATIN1')
-    >>> guessed_encoding(b"\x93so\x94"), guessed_encoding("日本".encode("gb18030"))
-    ('WINDOWS-1252', 'GB18030')
+    >>> sure_encoding("ab".encode("utf-16")), sure_encoding("ab".encode("utf-16-le")), sure_encoding("ab".encode("utf-32"))
+    ('UTF-16', 'UTF-16LE', 'UTF-32')
+    >>> sure_encoding(b"caf\xe9"), sure_encoding("日本".encode("gb18030"))
+    (None, None)
     """
     for mark, name in _MARKS:
         if sample.startswith(mark):
             return name
-    if (wide := next((name for name in ("UTF-16LE", "UTF-16BE") if _is_written_in(sample, name)), None)) is not None:
-        return wide
-    high = [byte for byte in sample if byte >= 0x80]
-    if high and len(high) > 1 and _are_pairs(sample):
-        return "GB18030"
-    return "WINDOWS-1252" if any(byte < 0xA0 for byte in high) else "LATIN1"
+    return next((name for name in ("UTF-16LE", "UTF-16BE") if _is_written_in(sample, name)), None)
+
+
+def possible_encodings(sample: bytes) -> list[str]:
+    r"""Encodings of one byte that a text may be in whose bytes decide nothing; none where it is not mostly letters of ASCII.
+
+    Letters beyond ASCII stand alone in the languages of Europe that Latin letters write, and beside each other elsewhere.
+
+    >>> possible_encodings("déjà vu, le café".encode("latin-1")), possible_encodings("日本, ab".encode("gb18030"))
+    (['WINDOWS-1252', 'WINDOWS-1250'], [])
+    """
+    high, plain = (len(re.findall(kind, sample)) for kind in (rb"[\x80-\xff]", rb"[A-Za-z]"))
+    beside = sum(map(len, re.findall(rb"[\x80-\xff]{2,}", sample)))
+    if 2 * high > plain or 2 * beside > high:
+        return []
+    return [name for name in _OF_ONE_BYTE if _can_be(sample, name)]
+
+
+def _can_be(sample: bytes, name: str) -> bool:
+    try:
+        sample.decode(name)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def said_encoding(sample: bytes) -> str:
+    """What can be said of the encoding of a text that is no UTF-8."""
+    if sure := sure_encoding(sample):
+        return f"it looks like {sure}"
+    names = " or ".join(f"{name} ({_OF_ONE_BYTE[name]})" for name in possible_encodings(sample))
+    return f"it may be {names}: its bytes do not decide it" if names else "its bytes do not say in which encoding it is"
 
 
 def _is_written_in(sample: bytes, name: str) -> bool:
@@ -52,19 +85,17 @@ def _is_written_in(sample: bytes, name: str) -> bool:
     )
 
 
-def _are_pairs(sample: bytes) -> bool:
-    """Whether bytes above ASCII come in even numbers alone, as Chinese characters do and accents rarely."""
-    return all(len(run) % 2 == 0 for run in re.findall(rb"[\x80-\xff]+", sample))
-
-
 def no_utf8(path: str, line: int | None, sample: bytes) -> str:
     """The sentence for a file that is not in UTF-8: where, what it may be, and the command that mends it."""
-    encoding = guessed_encoding(sample)
+    sure, names = sure_encoding(sample), possible_encodings(sample)
     place = f"{path} line {line}" if line else path
     new = f"{path.removesuffix(Path(path).suffix)}.utf8{Path(path).suffix}"
+    encoding = sure or (names[0] if names else "ENCODING")
+    whose = "" if sure or names else " with the ENCODING in which it was made (`iconv -l` lists them)"
+    look = "" if sure else f", look whether {f'line {line}' if line else 'the first lines'} of the result can be read"
     return (
-        f"{place} is not written in UTF-8, it looks like {encoding}. Write it anew: "
-        f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {shlex.quote(new)}, and give that file."
+        f"{place} is not written in UTF-8, {said_encoding(sample)}. Write it anew{whose}: "
+        f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {shlex.quote(new)}{look}, and give that file."
     )
 
 

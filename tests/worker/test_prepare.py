@@ -305,11 +305,11 @@ def test_pdf_files_become_documents_of_thirty_pages_and_a_tenth_of_the_files_is_
         ("a.txt", "", {}, r"a\.txt: nothing to train on"),
         ("a.txt", "\0\1", {}, r"is no text"),
         ("a.parquet", "PAR1", {}, r"cannot be read as parquet"),
-        ("a.jsonl", '{"text": "x"}\n{"text": "café"}\n'.encode("latin-1"), {}, r"line 2 is not written in UTF-8, it looks like LATIN1.*iconv -f LATIN1 -t UTF-8 \S+a\.jsonl > \S+a\.utf8\.jsonl"),
+        ("a.jsonl", '{"text": "x"}\n{"text": "café"}\n'.encode("latin-1"), {}, r"line 2 is not written in UTF-8, it may be WINDOWS-1252 .*iconv -f WINDOWS-1252 -t UTF-8 \S+a\.jsonl > \S+a\.utf8\.jsonl"),
         ("a.jsonl", '{"text": "x"}\n'.encode("utf-16"), {}, r"line 1 .*looks like UTF-16\. .*iconv -f UTF-16 "),
         ("a.jsonl", '{"text": "x"}\n'.encode("utf-16-be"), {}, r"line 1 .*iconv -f UTF-16BE "),
-        ("a.csv", "text\n“x”\n".encode("cp1252"), {}, r"a\.csv line 2 .*iconv -f WINDOWS-1252 "),
-        ("a.txt", ("x\n" * 2**17 + "é\n").encode("latin-1"), {}, r"a\.txt line 131073 .*iconv -f LATIN1 "),
+        ("a.csv", "text\nthe “word” itself\n".encode("cp1252"), {}, r"a\.csv line 2 .*iconv -f WINDOWS-1252 "),
+        ("a.txt", ("x\n" * 2**17 + "café\n").encode("latin-1"), {}, r"a\.txt line 131073 .*iconv -f WINDOWS-1252 "),
         ("a.txt", "abc\n".encode("utf-16-le"), {}, r"a\.txt line 1 .*iconv -f UTF-16LE "),
     ],
 )  # fmt: skip
@@ -321,6 +321,35 @@ def test_what_is_wrong_with_a_source_is_one_sentence_and_nothing_is_left(
     with pytest.raises(HpcLlmError, match=said):
         prepared(tmp_path, path, columns=columns)
     assert [one.name for one in (tmp_path / "caches").iterdir() if not one.name.startswith(".digests")] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "candidate"),
+    [
+        ("Le café d'été, déjà vu.", "latin-1", True),
+        ("Książka leży na stole w małym pokoju.", "cp1250", True),
+        ("古池や蛙飛びこむ水の音", "shift-jis", False),
+        ("カタカナノテスト", "shift-jis", False),
+        ("訓練大型語言模型", "big5", False),
+        ("训练大型语言模型", "gb18030", False),
+        ("대규모 언어 모델", "euc-kr", False),
+        ("Обучение модели", "cp1251", False),
+        ("Обучение модели", "koi8-r", False),
+    ],
+)
+@pytest.mark.parametrize("row", ["{}", '{{"prompt": "{0}", "completion": "{0}"}}'], ids=["txt", "jsonl"])
+def test_an_encoding_that_the_bytes_do_not_decide_is_no_fact(
+    tmp_path: Path, row: str, text: str, encoding: str, candidate: bool
+) -> None:
+    """Any bytes are a text in an encoding of one byte: what is named as one must be looked at, or garbage trains."""
+    path = tmp_path / ("a.txt" if row == "{}" else "a.jsonl")
+    path.write_bytes((row.format(text) + "\n").encode(encoding) * 3)
+    with pytest.raises(HpcLlmError) as refused:
+        prepared(tmp_path, path)
+    said = str(refused.value)
+    assert "looks like" not in said and "look whether line 1 of the result can be read" in said
+    assert ("it may be " in said) == candidate and ("iconv -f ENCODING -t UTF-8 " in said) != candidate
+    assert not candidate or {"latin-1": "WINDOWS-1252", "cp1250": "WINDOWS-1250"}[encoding] in said
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
-from hpc_llm.corpus.reading import guessed_encoding
+from hpc_llm.corpus.reading import said_encoding
 from hpc_llm.errors import DataFileError
 from hpc_llm.records.files import open_plain
 from hpc_llm.worker.preparing.packages import needed
@@ -132,8 +132,8 @@ def _no_value(batch: Any, path: str, before: int, error: Exception) -> DataFileE
             except UnicodeDecodeError as found:
                 near = found.object[max(0, found.start - _AROUND) :][: 2 * _AROUND]
                 return DataFileError(
-                    f"{path} row {before + number + 1} is not written in UTF-8 in the column '{name}', it looks like "
-                    f"{guessed_encoding(near)}. Write the file anew with its text in UTF-8, or without that row."
+                    f"{path} row {before + number + 1} is not written in UTF-8 in the column '{name}', "
+                    f"{said_encoding(near)}. Write the file anew with its text in UTF-8, or without that row."
                 )
             except (ValueError, OverflowError) as found:
                 return DataFileError(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from hpc_llm.corpus.reading import guessed_encoding, no_utf8
+from hpc_llm.corpus.reading import no_utf8, sure_encoding
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import CSV, HUB, JSONL, PARQUET, PDF, SourceFile
 from hpc_llm.corpus.tables import table_rows
@@ -76,7 +76,7 @@ def _decoded(line: bytes, path: str, number: int) -> str:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise DataFileError(no_utf8(path, number, line[max(0, error.start - _AROUND) :][: 2 * _AROUND])) from None
-    if "\0" in text and guessed_encoding(line).startswith("UTF-16"):
+    if "\0" in text and sure_encoding(line):
         raise DataFileError(no_utf8(path, number, line))
     return text
 
