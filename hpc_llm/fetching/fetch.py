@@ -17,13 +17,15 @@ from hpc_llm.fetching.hub import Hub
 from hpc_llm.fetching.listing import Entry, Listing, total_size
 from hpc_llm.fetching.local import Local
 from hpc_llm.fetching.modelscope import ModelScope
-from hpc_llm.fetching.names import is_name, read_name
+from hpc_llm.fetching.names import MODEL, is_name, read_name
 from hpc_llm.fetching.patience import Patience
 from hpc_llm.fetching.progress import Progress, Watch
 from hpc_llm.fetching.room import check_room, sized
 from hpc_llm.fetching.source import Source
 from hpc_llm.fetching.transfer import Transfer
+from hpc_llm.planning.checkpoint import read_checkpoint
 from hpc_llm.records.files import NO_ROOM, reason_of
+from hpc_llm.records.weight_files import table_of
 from hpc_llm.text.shown import one_line
 
 _KEEP_S = 60.0
@@ -95,6 +97,8 @@ def fetch(
     listing = place.find(wanted, revision or folder.pinned())
     _refuse_itself(place, folder)
     chosen = choose(listing, wanted.folder, only, lambda entry: _read(job, place, listing, entry))
+    if isinstance(place, Local) and listing.kind == MODEL and not only:
+        _refuse_damaged(place.folder, chosen)
     chosen = list(place.settle(chosen))
     check_room(folder.path, total_size(chosen) - folder.bytes_here(chosen))
     _knock(job, place, listing, chosen)
@@ -132,6 +136,18 @@ def _refuse_itself(place: Source, folder: Folder) -> None:
             raise RequestError(
                 f"--to {folder.path}: it and {place.folder} lie one in the other. Give a folder elsewhere."
             )
+
+
+def _refuse_damaged(folder: Path, chosen: Sequence[Entry]) -> None:
+    """Raise RequestError where no run would take the model in the folder: nobody has said what its files should be.
+
+    What is fetched from elsewhere is held to the digests that are listed there.
+    """
+    names = {entry.path for entry in chosen}
+    if "config.json" in names:
+        read_checkpoint(folder)
+    for name in sorted(names):  # an adapter has no config.json
+        table_of(folder / name)
 
 
 def _knock(job: Fetch, place: Source, listing: Listing, chosen: Sequence[Entry]) -> None:

@@ -16,6 +16,8 @@ import pytest
 from fetched_models import UNNEEDED, files_in, model, weights
 from hub_server import LARGE, Content, HubServer, git_sha1
 
+from hpc_llm.cli import run
+
 
 def written(folder: Path, content: Content) -> Path:
     for path, data in content.items():
@@ -89,7 +91,7 @@ def test_a_data_set_is_copied_from_a_folder(fetch: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda at: written(at, {"config.json": b"{}", "model.safetensors": b"version https://git-lfs.github.com/spec/v1\n"}), "is a pointer of Git LFS and not the file: run `git lfs pull`"),
+        (lambda at: written(at, {"config.json": b"{}", "model.safetensors": b"version https://git-lfs.github.com/spec/v1\n"}), "a pointer of Git LFS: run `git lfs pull`"),
         (lambda at: written(at, {k: v for k, v in model().items() if "00002-of" not in k}), "is not whole where it lies"),
         (lambda at: written(at, {"config.json": b"{}"}), "holds no weights that can be trained"),
         (lambda at: written(at, {**model(1), ".hpc-llm/fetch.json": b'{"complete": false, "asked": "org/m"}'}), "is not whole, a fetch into it is under way or was cut off"),
@@ -101,6 +103,38 @@ def test_a_folder_that_is_not_whole_is_not_copied(make: Any, said: str, fetch: A
     make(Path("theirs"))
     done = fetch("org/m", "--from", "theirs", "--to", "m")
     assert done.code == 2 and said in done.sentence and not Path("m").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("model.safetensors", lambda data: data[:500], "are damaged: "),
+        ("model.safetensors", lambda data: data[:200_000], "are damaged: "),
+        ("model.safetensors", lambda data: b"", "are an empty file"),
+        ("model.safetensors", lambda data: (1 << 60).to_bytes(8, "little") + data[8:], "are damaged: "),
+        ("model-00002-of-00002.safetensors", lambda data: data[:200_000], "are damaged: "),
+        ("adapter_model.safetensors", lambda data: data[:200_000], "are damaged: "),
+        ("config.json", lambda data: data[:40], "config.json is not JSON"),
+    ],
+)
+def test_a_model_that_a_run_refuses_is_not_called_whole(
+    name: str, change: Any, said: str, fetch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `submit --model` says of the same folder."""
+    content = model(2 if name.startswith("model-") else 1)
+    if name == "model.safetensors":
+        content = {key: data for key, data in content.items() if "-of-" not in key and "index" not in key}
+        content[name] = weights(1)
+    if name.startswith("adapter"):
+        content = {"adapter_config.json": b"{}", name: weights(1)}
+    source = written(Path("theirs"), {**content, name: change(content[name])})
+    done = fetch("org/m", "--from", source, "--to", "m")
+    assert done.code == 2 and said in done.sentence and not Path("m").exists()
+    if "config.json" in content:
+        run(["render", "--cluster", "local", "--method", "z2", "--model", str(source.absolute())])
+        assert said in capsys.readouterr().err
+    written(source, {name: content[name]})
+    assert fetch("org/m", "--from", source, "--to", "m").code == 0
 
 
 def test_a_folder_is_not_copied_into_itself(fetch: Any) -> None:
