@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,31 @@ def test_without_user_a_folder_is_that_of_the_name_that_the_job_asks_id_for(tmp_
         assert said == f"there is no {tmp_path}/{user}/modules here, which prelude.use of cluster mi210 names"
     (tmp_path / name / "modules").mkdir(parents=True)
     assert list(missing_paths(cluster, home)) == []
+
+
+@pytest.mark.parametrize("weights", ["checkpoint", "random"])
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_model_that_is_not_here_is_refused_where_the_run_starts_here(
+    own_folder: Path, weights: str, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What only the cluster has is taken at its word elsewhere; on this machine there is no elsewhere."""
+    request = ("submit", "--method", "ddp", "--model", f"{own_folder}/nosuch", "--set", f"weights={weights}")
+    assert run([*request, "--cluster", "local", *more]) == 2
+    said = capsys.readouterr().err
+    assert f"there is no folder {own_folder}/nosuch here, which the run takes as its model" in said
+    assert "Correct --model, or name a preset (`hpc-llm models` lists them); --force submits all the same." in said
+    assert not (own_folder / "logs").exists()
+    assert run(["render", *request[1:], "--cluster", "mi210"]) == 0
+    assert run(["render", *request[1:], "--cluster", "local"]) == 0
+
+
+def test_each_of_several_models_is_looked_for(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [{"name": "a", "model": "tiny"}, {"name": "b", "model": f"{own_folder}/nosuch"}]
+    (own_folder / "s.yaml").write_text(
+        json.dumps({"cluster": "local", "method": "ddp", "set": {"weights": "random"}, "runs": runs})
+    )
+    assert run(["submit", "s.yaml", "--dry-run"]) == 2
+    assert f"there is no folder {own_folder}/nosuch here" in capsys.readouterr().err
 
 
 # --- partitions with modules of their own ---------------------------------------------------------------------------

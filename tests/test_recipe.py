@@ -202,7 +202,7 @@ def test_a_name_without_a_slash_is_a_preset_or_wrong() -> None:
 
 def test_a_folder_of_the_cluster_alone_needs_the_users_word(tmp_path: Path) -> None:
     elsewhere = "/work/on/the/cluster/only"
-    assert f"there is no folder {elsewhere} here. If only the cluster has it, say what it holds: --set weights=checkpoint" in refused(elsewhere)  # fmt: skip
+    assert f"there is no folder {elsewhere} here. If only the machine has it on which the run starts, say what it holds: --set weights=checkpoint" in refused(elsewhere)  # fmt: skip
     found = planned("taiwania2", "z3", model=elsewhere, set=("weights=checkpoint",))
     assert (found.plan.model.weights, found.plan.job.name, found.plan.optimizer.lr) == ("checkpoint", "only-z3", 2e-5)
     file = tmp_path / "model.gguf"

@@ -16,6 +16,7 @@ from hpc_llm.text.homes import from_home
 
 if TYPE_CHECKING:
     from hpc_llm.job.batch import Batch
+    from hpc_llm.planning.experiment import Plan
     from hpc_llm.records.run import RunPaths
     from hpc_llm.schedulers import NewRun, Submission
 
@@ -109,7 +110,7 @@ def _tell_neighbours(logs: Path) -> None:
 
 
 def check_sites(batches: Sequence[Batch], logs: Path, *, force: bool = False, dry_run: bool = False) -> None:
-    """`check_site` for each batch that asks a site for something else than those before; no run that is not over is gone on with.
+    """`check_site` for each run that asks a site for something else than those before; no run that is not over is gone on with.
 
     Where runs go to several schedulers each is looked at before the first gets anything: of one alone its own command says
     what is wrong, and then nothing is queued either.
@@ -123,12 +124,12 @@ def check_sites(batches: Sequence[Batch], logs: Path, *, force: bool = False, dr
     for name in clusters:
         if why := find(name).unfit_folder(logs):
             raise RequestError(why)
-    asked: set[tuple[str, str]] = set()
-    for batch in batches:
-        plan = batch.planned[0].plan
-        wanted = (batch.cluster.name, repr((replace(plan.job, name=""), plan.parallel)))
+    asked = set()
+    for batch, plan in [(made, one.plan) for made in batches for one in made.planned]:
+        of_site = repr((replace(plan.job, name=""), plan.parallel, plan.training.profile))
+        wanted = (batch.cluster.name, of_site, plan.model.name)
         if wanted not in asked:
-            check_site(batch, force=force, dry_run=dry_run)
+            check_site(batch, plan, force=force, dry_run=dry_run)
         asked.add(wanted)
     if len(clusters) > 1 and not dry_run:
         _check_reach(clusters, logs)
@@ -156,15 +157,14 @@ def _tell_who_can_rename(logs: Path) -> None:
         )
 
 
-def check_site(batch: Batch, *, force: bool = False, dry_run: bool = False) -> None:
+def check_site(batch: Batch, plan: Plan, *, force: bool = False, dry_run: bool = False) -> None:
     """Refuse where the scheduler is not to be asked, or is one that the job does not belong to, before anything is written."""
     import os
 
     from hpc_llm.schedulers.paths import missing_paths
     from hpc_llm.schedulers.scheduler import Objection, find
 
-    plan, name = batch.planned[0].plan, batch.cluster.name
-    scheduler = find(plan.job.scheduler)
+    name, scheduler = batch.cluster.name, find(plan.job.scheduler)
     if not scheduler.is_here():
         if dry_run:  # a look at the script from elsewhere
             return

@@ -88,7 +88,7 @@ def _unseen(model: str, asked: str | None) -> tuple[str, str]:
     if model.startswith("/"):
         if asked is None:
             raise RequestError(
-                f"there is no folder {model} here. If only the cluster has it, say what it holds: "
+                f"there is no folder {model} here. If only the machine has it on which the run starts, say what it holds: "
                 "--set weights=checkpoint, or --set weights=random for its shape alone."
             )
         return asked, "--set, the folder is not here to be looked at"

@@ -5,6 +5,7 @@ Its runs are processes, known by the marks in their environment (`marks`), so th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,13 @@ class Local(Scheduler):
             yield Objection(
                 f"profile is {plan.training.profile}, and its program {program} is not on PATH here",
                 "Install it, or take --profile torch; --force submits all the same.",
+            )
+
+        model = plan.model.name
+        if os.path.isabs(model) and not os.path.isdir(model):
+            yield Objection(
+                f"there is no folder {model} here, which the run takes as its model, and cluster {cluster.name} runs on this machine",
+                "Correct --model, or name a preset (`hpc-llm models` lists them); --force submits all the same.",
             )
 
     def submit(self, submission: Submission, runs: Sequence[RunPaths], script: str) -> None:
