@@ -517,6 +517,32 @@ def test_an_output_file_holds_the_same_bytes(cli: Any) -> None:
     assert json.loads(Path("job.json").read_text())["script"] == out
 
 
+@pytest.mark.parametrize("kind", [(), ("--json",), ("--explain",), ("--full",), ("--diff", "mi210")], ids=str)
+def test_an_output_replaces_an_earlier_one_and_nothing_else(cli: Any, kind: tuple[str, ...]) -> None:
+    for method in ("z2", "z2,z3"):
+        request = ("render", "--cluster", "local", "--method", method, "-o", "out", *kind)
+        assert cli(*request).code == 0
+        text = Path("out").read_bytes()
+        assert cli(*request).code == 0 and Path("out").read_bytes() == text
+    Path("logs/t1/model").mkdir(parents=True)
+    Path("logs/t1/experiment.json").write_text("{}")
+    others = {
+        "train.log": b"step 1 loss 5.2\n",
+        "sweep.sh": b"#!/bin/bash\nhpc-llm submit a.yaml\n",
+        "a.yaml": b"cluster: local\n",
+    }
+    own = {"logs/t1/job.sh": text, "logs/t1/log.out": b"", "logs/t1/model/config.json": b"{}"}
+    for name, content in (others | own).items():
+        Path(name).write_bytes(content)
+        refused = cli("render", *LOCAL, *kind, "-o", name)
+        assert (
+            refused.code == 2
+            and f"-o {name} is " in refused.err
+            and "would be replaced: give another file" in refused.err
+        )
+        assert Path(name).read_bytes() == content
+
+
 def test_json_of_a_script(cli: Any) -> None:
     document = json.loads(cli("render", *LOCAL, "--json", "--steps", "9").out)
     assert set(document) == {"script", "support", "plan", "origins"}

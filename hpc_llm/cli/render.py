@@ -18,6 +18,7 @@ from hpc_llm.cli.study_text import run_documents, run_list, unplanned_list
 from hpc_llm.cli.terminal import write_exactly
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import replacing_output
+from hpc_llm.records.run import is_run
 
 if TYPE_CHECKING:
     from hpc_llm.api.batches import Places
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 _NARROWEST = 40
 """Columns below which nobody could read it any more."""
+
+_HEAD = 1 << 16
+_OTHER_OUTPUT = re.compile(rb'# the plan|--- [^\n]*\n\+\+\+ this script\n|(?:\[\s*)?\{\s*"script": "#!')
+"""How the plan, a difference and the document begin."""
 
 
 def register(app: typer.Typer) -> None:
@@ -65,8 +70,8 @@ def render(
         raise RequestError(
             "--explain, --full, --json and --diff exclude each other: --json holds all but a difference."
         )
-    if output is not None and output.suffix in (".yaml", ".yml") and output.exists():
-        raise RequestError(f"-o {output} is a file of YAML, and would be replaced by a script: give another file.")
+    if output is not None and output.is_file():
+        _refuse_other_files(output)
     request, places = asked(options)
     is_list = run is None and len(request.study) > 1
     if is_list and not as_json and (full or diff is not None or output is not None):
@@ -95,6 +100,20 @@ def render(
         text = "\n".join([*texts, *(_carried(batch.support) for batch in found[:1] if full)])
     is_script = not (as_json or explain or full or diff is not None)
     _write(text, output, ", to look at: hpc-llm submit with the same options sends it" if is_script else "")
+
+
+def _refuse_other_files(output: Path) -> None:
+    """Raise RequestError where the file is no earlier output of `render`, or lies in a run's folder: it would be lost."""
+    run = next((one for one in output.resolve().parents if is_run(one)), None)
+    if run is not None:
+        raise RequestError(f"-o {output} is of the run in {run}, and would be replaced: give another file.")
+    with output.open("rb") as file:
+        begin = file.read(_HEAD)
+    is_script = begin.startswith(b"#!") and b"\nrun_dir=" in begin and b"begin_run" in begin
+    if begin and not is_script and not _OTHER_OUTPUT.match(begin):
+        raise RequestError(
+            f"-o {output} is a file that render did not write, and would be replaced: give another file, or remove it first."
+        )
 
 
 def _planned(request: Request, places: Places, run: str | None, is_list: bool) -> list[Batch]:

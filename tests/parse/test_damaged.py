@@ -251,7 +251,9 @@ def test_no_script_replaces_an_experiment(
     monkeypatch.chdir(tmp_path)
     Path("e.yaml").write_text("cluster: local\nmethod: ddp\nmodel: tiny\n")
     assert run(["render", "e.yaml", "-o", "e.yaml"]) == 2
-    assert "-o e.yaml is a file of YAML" in capsys.readouterr().err and Path("e.yaml").read_text().startswith("cluster")
+    assert "-o e.yaml is a file that render did not write" in capsys.readouterr().err and Path(
+        "e.yaml"
+    ).read_text().startswith("cluster")
 
 
 def test_a_name_with_two_values_has_none() -> None:
