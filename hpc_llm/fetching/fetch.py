@@ -25,6 +25,7 @@ from hpc_llm.fetching.source import Source
 from hpc_llm.fetching.transfer import Transfer
 from hpc_llm.planning.checkpoint import read_checkpoint
 from hpc_llm.records.files import NO_ROOM, reason_of
+from hpc_llm.records.models import check_contents
 from hpc_llm.records.weight_files import table_of
 from hpc_llm.text.shown import one_line
 
@@ -148,6 +149,7 @@ def _refuse_damaged(folder: Path, chosen: Sequence[Entry]) -> None:
         read_checkpoint(folder)
     for name in sorted(names):  # an adapter has no config.json
         table_of(folder / name)
+    check_contents(folder, [folder / name for name in sorted(names)])
 
 
 def _knock(job: Fetch, place: Source, listing: Listing, chosen: Sequence[Entry]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hpc_llm.errors import ModelRequestError
 from hpc_llm.records.checkpoints import has_size
-from hpc_llm.records.digests import digests_of
+from hpc_llm.records.digests import digest_of_piece, digests_of, share_of
 from hpc_llm.records.files import load_json, write_json
 from hpc_llm.records.weight_files import table_of
 from hpc_llm.text.json_text import DamagedRecordError
@@ -42,6 +43,29 @@ def is_whole_model(folder: Path) -> bool:
         return _has_what_was_written(folder) and _has_weights(folder)
     except (OSError, ValueError, RecursionError):
         return False
+
+
+def check_contents(folder: Path, files: Iterable[Path], part: int = 0, parts: int = 1) -> None:
+    """Look at one of `parts` shares of these files of a model that a run kept, by the checksums with which they were written.
+
+    Of other folders, and of earlier versions, nothing is known. Raises ModelRequestError where a file holds something else.
+    """
+    try:
+        said = (load_json(folder / MANIFEST) or {}).get("digests") or {}
+        names = (path.relative_to(folder).as_posix() for path in files)
+        digests = {name: list(said[name]) for name in names if name in said}
+    except (DamagedRecordError, TypeError, KeyError) as error:
+        raise _not_as_written(folder, f"{MANIFEST} cannot be read: {error}") from None
+    for name, number, digest in share_of(digests, part, parts):
+        if digest_of_piece(folder / name, number) != digest:
+            raise _not_as_written(folder, f"{name} does not hold what was written, by its checksum in {MANIFEST}")
+
+
+def _not_as_written(folder: Path, why: str) -> ModelRequestError:
+    return ModelRequestError(
+        f"the model {folder} is damaged: {why}. Copy it anew from its run, or keep it again from a checkpoint with --resume; where you "
+        f"wrote other weights there yourself, remove {MANIFEST}."
+    )
 
 
 def stays_within(name: object) -> bool:

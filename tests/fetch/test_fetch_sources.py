@@ -17,6 +17,7 @@ from fetched_models import UNNEEDED, files_in, model, weights
 from hub_server import LARGE, Content, HubServer, git_sha1
 
 from hpc_llm.cli import run
+from hpc_llm.records.models import write_manifest
 
 
 def written(folder: Path, content: Content) -> Path:
@@ -135,6 +136,16 @@ def test_a_model_that_a_run_refuses_is_not_called_whole(
         assert said in capsys.readouterr().err
     written(source, {name: content[name]})
     assert fetch("org/m", "--from", source, "--to", "m").code == 0
+
+
+def test_a_kept_model_is_copied_as_it_was_written_or_not_at_all(fetch: Any) -> None:
+    source = written(Path("theirs"), model())
+    write_manifest(source)
+    assert fetch("org/m", "--from", source, "--to", "m").code == 0
+    path = source / "model-00002-of-00002.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    done = fetch("org/m", "--from", source, "--to", "n")
+    assert done.code == 2 and f"{path.name} does not hold what was written" in done.sentence and not Path("n").exists()
 
 
 def test_a_folder_is_not_copied_into_itself(fetch: Any) -> None:

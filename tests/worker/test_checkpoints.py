@@ -15,6 +15,7 @@ from tiny_plans import RunPlan, make_plan
 from transformers import AutoModelForCausalLM
 
 from hpc_llm.errors import ModelFileError, WorkerError
+from hpc_llm.records.models import write_manifest
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker.model.build import load_model
 from hpc_llm.worker.model.giving import source
@@ -88,6 +89,35 @@ def test_weights_that_do_not_fit_train_nothing(
     result = run_plan(make_plan(method, model=str(damaged(tmp_path / "model", damage)), **SHORT))
     assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
     assert said in result["outcome_reason"]
+
+
+@pytest.mark.parametrize("method", ["ddp", "z2", "z3", "z2o", "q", "z3lora"])
+def test_a_kept_model_that_does_not_hold_what_was_written_trains_nothing(
+    method: str, run_plan: RunPlan, tmp_path: Path
+) -> None:
+    model = save(tmp_path / "model", "llama", shards=method == "z3")
+    write_manifest(model)
+    weights = max(model.glob("*.safetensors"), key=lambda path: path.stat().st_size)
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2].ljust(len(whole), b"\0"))
+    result = run_plan(make_plan(method, model=str(model), **SHORT))
+    assert (result["outcome"], result["measured_steps"]) == ("FAILED", 0)
+    assert f"{weights.name} does not hold what was written, by its checksum in kept.json" in result["outcome_reason"]
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"digests": [1]}', '{"digests": {"model.safetensors": 5}}'])
+def test_a_record_of_checksums_that_is_damaged_is_told_and_none_is_nothing(text: str | None, tmp_path: Path) -> None:
+    model = save(tmp_path / "model", "llama")
+    write_manifest(model)
+    load_checkpoint(str(model), torch.float32)
+    (model / "kept.json").unlink()
+    if text is None or "[" in text:
+        (model / "kept.json").write_text(text or "{}")
+        load_checkpoint(str(model), torch.float32)
+    else:
+        (model / "kept.json").write_text(text)
+        with pytest.raises(ModelFileError, match=r"kept\.json cannot be read: .* remove kept\.json"):
+            load_checkpoint(str(model), torch.float32)
 
 
 @pytest.mark.parametrize("is_other", [False, True])

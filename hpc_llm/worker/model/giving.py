@@ -33,7 +33,8 @@ def source(plan: Plan, dtype: torch.dtype) -> Mapping[str, torch.Tensor] | None:
 
 def _loaded(plan: Plan, dtype: torch.dtype) -> nn.Module:
     """The checkpoint as it is written; in `dtype` where its files do not tell."""
-    model: nn.Module = load_checkpoint(plan.model.name, _STORED.get(stored_in(plan.model.name) or "", dtype))
+    stored = _STORED.get(stored_in(plan.model.name) or "", dtype)
+    model: nn.Module = load_checkpoint(plan.model.name, stored, alone=True)
     return model
 
 

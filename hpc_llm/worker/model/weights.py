@@ -12,7 +12,7 @@ from hpc_llm.planning.checkpoint import read_config
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.records.weight_files import check_types, is_float, table_of
 from hpc_llm.worker.model import t5
-from hpc_llm.worker.model.files import files_of
+from hpc_llm.worker.model.files import check_kept, files_of
 from hpc_llm.worker.tensor_file import check_tensors
 
 _SHOWN = 3
@@ -54,14 +54,17 @@ def model_class(config: Any, names: Collection[str] = ()) -> Any:
     return AutoModelForSeq2SeqLM if getattr(config, "is_encoder_decoder", False) else AutoModelForCausalLM
 
 
-def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
+def load_checkpoint(folder: str, dtype: Any, *, alone: bool = False, **how: Any) -> Any:
     """transformers' language model with the weights in `folder`; `how` is passed on to its from_pretrained.
+
+    The ranks share the look at its checksums, unless one loads it `alone`.
 
     An `attn_implementation` that this release lacks for the model is another one.
 
     Code that the folder brings is not run. Raises WorkerError where the files and the model do not match.
     """
     files = files_of(folder)
+    check_kept(folder, files, *((0, 1) if alone else _share()))
     pickled = _checked_pickles(folder, files)
     config = load_config(folder)
     if "attn_implementation" in how:
@@ -83,6 +86,14 @@ def load_checkpoint(folder: str, dtype: Any, **how: Any) -> Any:
         raise _of_files(error)(f"the checkpoint {folder} cannot be loaded: {_first_sentence(error)}") from error
     _check_whole(folder, model, info, files, pickled)
     return model
+
+
+def _share() -> tuple[int, int]:
+    """This rank, and how many there are."""
+    import torch.distributed as dist
+
+    there = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
 
 
 def _checked_pickles(folder: str, files: Iterable[Path]) -> dict[str, dict[str, str]]:

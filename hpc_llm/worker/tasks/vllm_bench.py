@@ -15,7 +15,7 @@ from hpc_llm.errors import WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records import metrics
 from hpc_llm.records.run import Outcome
-from hpc_llm.worker.model.files import files_of
+from hpc_llm.worker.model.files import check_kept, files_of
 from hpc_llm.worker.result import Record, build_result
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -28,7 +28,7 @@ def train(record: Record) -> None:
     if program is None:
         raise WorkerError("the program vllm is not on PATH: load the module, or the environment, that brings it.")
     if record.plan.model.weights == "checkpoint":
-        files_of(record.plan.model.name)
+        check_kept(record.plan.model.name, files_of(record.plan.model.name))
     record.engine, record.versions = "vllm", {"vllm": _output([program, "--version"])}
     gpus = _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]) if shutil.which("nvidia-smi") else None
     record.hardware = {"gpu": gpus.splitlines()[0].strip() if gpus else None}
