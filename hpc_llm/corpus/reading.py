@@ -92,10 +92,10 @@ def no_utf8(path: str, line: int | None, sample: bytes) -> str:
     new = f"{path.removesuffix(Path(path).suffix)}.utf8{Path(path).suffix}"
     encoding = sure or (names[0] if names else "ENCODING")
     whose = "" if sure or names else " with the ENCODING in which it was made (`iconv -l` lists them)"
-    look = "" if sure else f", look whether {f'line {line}' if line else 'the first lines'} of the result can be read"
+    look = "" if sure else f", and look whether {f'line {line}' if line else 'its first lines'} can be read then"
     return (
-        f"{place} is not written in UTF-8, {said_encoding(sample)}. Write it anew{whose}: "
-        f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {shlex.quote(new)}{look}, and give that file."
+        f"{place} is not written in UTF-8, {said_encoding(sample)}. Write it anew{whose}{look}: "
+        f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > {shlex.quote(new)}, and give that file."
     )
 
 

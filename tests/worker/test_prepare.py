@@ -347,7 +347,7 @@ def test_an_encoding_that_the_bytes_do_not_decide_is_no_fact(
     with pytest.raises(HpcLlmError) as refused:
         prepared(tmp_path, path)
     said = str(refused.value)
-    assert "looks like" not in said and "look whether line 1 of the result can be read" in said
+    assert "looks like" not in said and "look whether line 1 can be read then: iconv" in said
     assert ("it may be " in said) == candidate and ("iconv -f ENCODING -t UTF-8 " in said) != candidate
     assert not candidate or {"latin-1": "WINDOWS-1252", "cp1250": "WINDOWS-1250"}[encoding] in said
 
