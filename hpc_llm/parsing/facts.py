@@ -61,7 +61,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 _TIME = re.compile(
-    rb"(?<![\d.])(20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T_]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])(?!\d| [AP]M\b)"
+    rb"(?<![\d./])(?:(?P<date>20[0-9]{2}-[01][0-9]-[0-3][0-9])|(?P<one>[0-3][0-9])/(?P<other>[0-3][0-9])/(?P<year>20[0-9]{2}))[ T_]"
+    rb"(?P<time>[0-2][0-9]:[0-5][0-9]:[0-5][0-9])(?!\d| [AP]M\b)"
 )
 
 
@@ -79,10 +80,10 @@ _OF_A_STEP = re.compile(
 )
 
 _CLOCK = re.compile(
-    rb"(?im)(?:^[\[(]?|@ |\bat )(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?:(?P<second>:[0-5]\d)(?:[.,]\d{1,9})?)?(?P<half> ?[AP]M)?"
+    rb"(?im)(?:^[\[(]?(?:\d{1,4}([/.])\d{1,2}\1\d{2,4},? )?|@ |\bat )(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?:(?P<second>:[0-5]\d)(?:[.,]\d{1,9})?)?(?P<half> ?[AP]M)?"
     rb"(?:\]|\)|\||$|[ \t](?![ \t]*<))"
 )
-"""A time of the day without its date, where programs write theirs."""
+"""A time of the day without its date, or with one in which day and month may be mistaken, where programs write theirs."""
 _APART = 60
 """Seconds by which two times of one minute may differ."""
 _DAY = 24 * 3600
@@ -97,6 +98,19 @@ _BEFORE_A_STAMP = re.compile(rb"[ -\[\]-~\t]{0,160}")
 def _is_of_a_program(text: bytes, position: int) -> bool:
     """Whether the stamp there stands where programs write theirs: near the beginning of a line, behind nothing but names and signs."""
     return _BEFORE_A_STAMP.fullmatch(text, text.rfind(b"\n", 0, position) + 1, position) is not None
+
+
+def _date(stamp: re.Match[bytes]) -> str | None:
+    """Its date as ISO 8601; None where day and month may be mistaken, as in `05/06/2023`.
+
+    >>> [_date(_TIME.search(text + b" 10:00:00")) for text in (b"11/22/2023", b"22/11/2023", b"05/06/2023", b"05/05/2023")]
+    ['2023-11-22', '2023-11-22', None, '2023-05-05']
+    """
+    if stamp["date"]:
+        return stamp["date"].decode()
+    month, day = sorted((stamp["one"].decode(), stamp["other"].decode()))
+    is_certain = "01" <= month <= "12" < day <= "31" or "01" <= month == day <= "12"
+    return f"{stamp['year'].decode()}-{month}-{day}" if is_certain else None
 
 
 def _first_clock(text: bytes, begin: int, end: int) -> int | None:
@@ -141,7 +155,7 @@ class FirstTime:
         if not self.left:
             return None
         stamps = list(islice(_TIME.finditer(text, begin, max(begin, end)), self.left))
-        match = next((one for one in stamps if _is_of_a_program(text, one.start())), None)
+        match = next((one for one in stamps if _date(one) and _is_of_a_program(text, one.start())), None)
         self.left -= len(stamps)
         if self.clock is None:
             self.clock = _first_clock(text, begin, end if match is None else match.start())
@@ -155,6 +169,6 @@ class FirstTime:
         line_end = line_end if line_end >= 0 else len(text)
         if _OF_AN_END.search(text, max(line, begin), line_end) or _OF_A_STEP.search(text, begin, line_end):
             return None
-        if self.clock is not None and _is_apart(self.clock, match[2]):
+        if self.clock is not None and _is_apart(self.clock, match["time"]):
             return None
-        return None if TRACEBACK in text[begin:line] else f"{match[1].decode()}T{match[2].decode()}"
+        return None if TRACEBACK in text[begin:line] else f"{_date(match)}T{match['time'].decode()}"

@@ -433,3 +433,23 @@ def test_a_time_in_a_text_that_is_printed_is_no_start(read):
         assert read(text + steps).rows[0].started_at is None
         found = read(text + "[2026-01-01 10:00:00,123] [INFO] begins\n" + steps).rows[0]
         assert found.started_at == "2026-01-01T10:00:00"
+
+
+@pytest.mark.parametrize(
+    ("stamp", "began"),
+    [
+        ("11/22/2023 00:30:45", "2023-11-22T00:30:45"),
+        ("05/05/2023 00:30:45", "2023-05-05T00:30:45"),
+        ("05/06/2023 00:30:45", None),  # of which month it is cannot be told
+        ("05/06/2023 00:36:45", "2023-06-05T00:37:05"),  # a moment before the date below
+        ("5/6/23 00:30:45", None),
+        ("06.05.2023 00:30:45", None),
+        ("06/05/2023 12:30:45 AM", None),
+    ],
+)
+def test_a_date_with_month_and_day_before_the_year_is_the_first_one(read, stamp, began):
+    """As the example scripts of transformers write it, before the Trainer writes dates of its own."""
+    head = f"{stamp} - WARNING - __main__ - Process rank: 0, device: cuda:0, n_gpu: 1\n"
+    trainer = "[INFO|trainer.py:1720] 2023-06-05 00:37:05,889 >> ***** Running training *****\n"
+    step = "{'loss': 3.5, 'learning_rate': 4e-05, 'epoch': 0.01}\n"
+    assert [r.started_at for r in read(head + trainer + step).rows] == [began]
