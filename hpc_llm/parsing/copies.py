@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
+from typing import TypeVar
 
 from hpc_llm.causes.tracebacks import TRACEBACK
 from hpc_llm.parsing.doubt import FAILED
@@ -29,9 +30,12 @@ FEW_LINES = 8
 """Among so many lines one that tells of a place is looked for again: it has no number of its own."""
 _MARKS = ("grad_norm", "learning_rate")
 _TOLD = ("order", "loss", *_MARKS)
+_NO_NUMBER = "nan"
 _LINE = re.compile(rb"(\d{1,5}):")
 _LOOKED_AT = 64
 """So many of the next matches tell whether lines with the prefix of before come again."""
+
+V = TypeVar("V")
 
 
 def is_next_bar(run: LogRun, text: bytes) -> bool:
@@ -49,6 +53,8 @@ class Copies:
     """All of the text at hand, in order."""
     place: int = 0
     """Where among them the line stands."""
+    is_behind_failure: bool = False
+    """Between the first step of the run and the line that was last asked of, the second, a failure stands."""
     _run: LogRun | None = None
     _copied: set[float] = field(default_factory=set)
     """Steps of that run which were printed more than once."""
@@ -169,9 +175,24 @@ class Copies:
         found: Hit,
         chunk: bytes,
         distance: int,
-        has_loss: bool,
+        values: Mapping[str, Value],
     ) -> bool:
         """Whether another rank printed this step already; `order` is its number, or its epoch, and the last step ended so many bytes before."""
+        self.is_behind_failure = run.lines == 1 and self.has_failed(chunk, found.start - distance, found.start)
+        return self._is_numbered_copy(run, number, order, found, chunk, distance, "loss" in values) or self._says_again(
+            run, found, values
+        )
+
+    def _is_numbered_copy(
+        self,
+        run: LogRun,
+        number: float | None,
+        order: float | None,
+        found: Hit,
+        chunk: bytes,
+        distance: int,
+        has_loss: bool,
+    ) -> bool:
         if order is not None and run.last is not None and order > run.last and self._is_numbered(run, found, chunk):
             run.stream = stream_of(chunk, found.start)
             return False
@@ -198,7 +219,7 @@ class Copies:
         self._failed = self.has_failed(chunk, since, len(chunk))
         if run is not None:
             self._turn_to(run)
-            self._said.extend(({name: one[name] for name in _TOLD if name in one}, None) for one in told)
+            self._said.extend((_told(one), None) for one in told)
 
     def _turn_to(self, run: LogRun) -> None:
         if self._said_in is not run:
@@ -210,7 +231,8 @@ class Copies:
         said = (
             [(rounded(told.get("order")), told.get("loss")) for told, _ in self._said] if self._said_in is run else []
         )
-        return any((rounded(place), loss) in said for place, loss in zip(order[:FEW_LINES], losses, strict=False))
+        first = zip(order[:FEW_LINES], losses, strict=False)
+        return any((rounded(place), _same(loss)) in said for place, loss in first)
 
     def _goes_on_from(self, run: LogRun, number: float, rule: Rule | None) -> bool:
         """Whether a run goes on from a checkpoint with this step, which the run before has: it prints each step once, as that one did."""
@@ -221,28 +243,28 @@ class Copies:
         numbers = [number, *islice(self._coming(rule), _ENOUGH)]
         return all(other > one for one, other in pairwise(numbers))
 
-    def says_again(self, run: LogRun, found: Hit, values: Mapping[str, Value]) -> bool:
+    def _says_again(self, run: LogRun, found: Hit, values: Mapping[str, Value]) -> bool:
         """Whether a line that tells of a place in an epoch is another rank's copy: it says what one of the last lines said."""
-        owner = found.format
-        if owner is None or owner.one_writer or not owner.one_loss or "order" not in values or "loss" not in values:
+        if not _tells_a_place(found, values):
             return False
         self._turn_to(run)
-        told = {name: values[name] for name in _TOLD if name in values}
+        told, number = _told(values), _number_of(values)
         tells = self._tell_apart(told)
-        step = values.get("clock_step", values.get("step"))
-        number = float(step) if isinstance(step, (int, float)) else None
         if tells and any(told == other and (None in (number, at) or number == at) for other, at in self._said):
             return True
-        if self._said and _is_rounded(told, self._said[-1][0]):
-            return True
-        self._said.append((told, number))
-        return False
+        return bool(self._said) and _is_rounded(told, self._said[-1][0])
+
+    def opened(self, run: LogRun, found: Hit, values: Mapping[str, Value]) -> None:
+        """The line was taken as a step of the run."""
+        self._turn_to(run)
+        if _tells_a_place(found, values):
+            self._said.append((_told(values), _number_of(values)))
 
     def _tell_apart(self, told: Mapping[str, Value]) -> bool:
         """Whether lines differ from step to step in more than their loss: one that does not may say of the next step what it said of the last,
         as where a loss has become 0."""
         marks = [tuple(other.get(name) for name in _MARKS) for other, _ in self._said]
-        is_usual = all(told[name] != 0 and told[name] == told[name] for name in ("loss", *_MARKS) if name in told)
+        is_usual = all(told[name] not in (0, _NO_NUMBER) for name in ("loss", *_MARKS) if name in told)
         return is_usual and len(set(marks)) == len(marks) and ("grad_norm" in told or len(marks) > 1)
 
     def _is_numbered(self, run: LogRun, found: Hit, chunk: bytes) -> bool:
@@ -269,6 +291,27 @@ class Copies:
     def _coming(self, rule: Rule | None) -> Iterator[float]:
         """The numbers of the step lines behind it, up to where a program begins."""
         yield from _numbers(self.hits[self.place + 1 :], rule)
+
+
+def _tells_a_place(found: Hit, values: Mapping[str, Value]) -> bool:
+    """Whether the line says a loss of a place in an epoch, and may stand there once more."""
+    owner = found.format
+    return owner is not None and not owner.one_writer and owner.one_loss and "order" in values and "loss" in values
+
+
+def _told(values: Mapping[str, Value]) -> dict[str, Value]:
+    """What tells lines apart."""
+    return {name: _same(values[name]) for name in _TOLD if name in values}
+
+
+def _same(value: V) -> V | str:
+    """The value as it is compared: NaN is not equal to itself, and a copy says NaN, too."""
+    return value if value == value else _NO_NUMBER
+
+
+def _number_of(values: Mapping[str, Value]) -> float | None:
+    step = values.get("clock_step", values.get("step"))
+    return float(step) if isinstance(step, (int, float)) else None
 
 
 def rounded(order: object) -> float | None:

@@ -89,24 +89,39 @@ class Held:
         (self.companion if below else self.values).update({n: v for n, v in values.items() if n in held})
         return {n: v for n, v in values.items() if n not in held}
 
-    def are_of_another(self, run: LogRun, found: Hit, number: float | None, values: Mapping[str, Value]) -> bool:
-        """Whether the step that follows them is that of another run: by them, or because another program or total stands in its line."""
+    def are_of_another(
+        self, run: LogRun, found: Hit, number: float | None, values: Mapping[str, Value], failed: bool
+    ) -> bool:
+        """Whether the step that follows them is that of another run: by them, because another program or total stands in its line, or
+        because its number goes back."""
         before, self.program = self.program, found.format.name if found.format is not None else None
-        if is_another_setup(run.known, self.values):
+        if is_another_setup(run.known, self.values) or self._repeats_opening(run, number, values, failed):
             return True
+        goes_back = run.goes_back(number, by_step="order" not in values)
         if number is None or run.last is None or not run.numbered:
-            return False
+            return goes_back
         if is_another_call(run, values):
             return True
         if run.goes_on(number):
-            return False
+            return goes_back
         total = {**run.values, **run.pending}.get("total_steps")
         is_other = "step" in values and (
             before not in (None, self.program) or values.get("total_steps", total) != total
         )
         if is_other:
             self.behind = self.origin(run)
-        return is_other
+        return is_other or goes_back
+
+    def _repeats_opening(self, run: LogRun, number: float | None, values: Mapping[str, Value], failed: bool) -> bool:
+        """Whether a line tells another loss of the epoch of which the only line before tells: behind settings that the run had said above
+        that one, or behind a failure where the epoch is not rounded."""
+        if run.lines != 1 or number is None or number != run.last or "order" not in values:
+            return False
+        loss, before = values.get("loss"), run.pending.get("loss")
+        if loss is None or before is None or loss == before:
+            return False
+        said = {*self.values, *self.companion}
+        return not said.isdisjoint(run.known) or (failed and number != round(number, 2))
 
     def begins_anew(self, run: LogRun, number: float | None) -> bool:
         """Whether the program said how it is set up, and goes back to a step that `run` has: it was started again."""

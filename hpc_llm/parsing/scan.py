@@ -270,8 +270,7 @@ class Scanner:
         rule = found.rule
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
-        by_step = "order" not in values
-        step = number if by_step else None
+        step = None if "order" in values else number
         position = self._offset + found.start
         if not jobs.is_own(self.run) and self._goes_on(self.runs[-2], step, position):
             rejoin(self.runs)
@@ -292,16 +291,14 @@ class Scanner:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
             return
-        elif self._copies.is_copy(
-            self.run, step, number, found, chunk, position - self._last_step_end, has_loss="loss" in values
-        ) or self._copies.says_again(self.run, found, values):
+        elif self._copies.is_copy(self.run, step, number, found, chunk, position - self._last_step_end, values):
             self._copies.note(self.run, number)
             self._last_step_end = position + found.end - found.start  # many ranks print many lines
             self.run.learn_peaks(values)
             return
         elif self._shows_two_rows(number):
             return
-        elif self._later.are_of_another(self.run, found, number, values) or self.run.goes_back(number, by_step):
+        elif self._later.are_of_another(self.run, found, number, values, self._copies.is_behind_failure):
             self._begin(chunk, found.start, only_after_results=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
@@ -354,6 +351,7 @@ class Scanner:
         if not math.isfinite(float(values.get("loss", 0.0))) or values.get("nan_in_line"):
             self.run.losses.note_line(line_at(chunk, found.start))
         self.run.open_step(number, values, aside)
+        self._copies.opened(self.run, found, values)
         self.run.first_goes_on = found.format is not None and found.format.first_goes_on
         self._step_starts.append(found.start)
         self._last_step_end = self._offset + found.end

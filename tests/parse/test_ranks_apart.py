@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 
 import pytest
@@ -177,3 +178,59 @@ def test_a_line_that_comes_again_with_a_rounded_epoch_is_no_step(
     assert (row.loss_first, row.loss_last) == (8.99, 9 - steps / 100)
     [alone] = read("".join(text.splitlines(keepends=True)[is_rounded_first::2])).rows
     assert row.measured_steps == alone.measured_steps
+
+
+OPENING = "[2026-08-04 0{}:06:39,945] [INFO] [real_accelerator.py:203:get_accelerator] Setting ds_accelerator to cuda (auto detect)\n"
+TWICE = "{{'loss': {0:.4f}, 'grad_norm': {1}, 'learning_rate': 1e-05, 'epoch': {2}}}\n"
+
+
+def said_twice(loss: float, norms: list[object], spacing: float = 0.0331, copies: int = 2) -> str:
+    """Lines that a callback prints before the Trainer rounds their epoch and prints them itself."""
+    lines = [
+        TWICE.format(loss - n * 0.3, norm, epoch)
+        for n, norm in enumerate(norms)
+        for epoch in ((n + 1) * spacing, round((n + 1) * spacing, 2))[:copies]
+    ]
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("opening", ["", OPENING])
+@pytest.mark.parametrize("norm", [1.5, math.nan, math.inf])
+def test_lines_that_come_again_with_a_rounded_epoch_are_none_in_any_run(
+    read: Callable[..., Reading], opening: str, norm: float
+) -> None:
+    trainings = [said_twice(loss, [norm] * 12) for loss in (5.7, 5.8, 5.9)]
+    rows = read("".join(opening.format(n) + one for n, one in enumerate(trainings))).rows
+    assert [(row.loss_first, row.loss_last) for row in rows] == [(5.7, 2.4), (5.8, 2.5), (5.9, 2.6)]
+
+
+def test_losses_that_are_nan_come_again_with_a_rounded_epoch(read: Callable[..., Reading]) -> None:
+    text = said_twice(5.7, [1.5] * 6) + said_twice(math.nan, [math.nan] * 12, spacing=0.3331)
+    [row] = read(text).rows
+    assert (row.loss_first, row.outcome) == (5.7, "INVALID")
+
+
+DIED = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\nRuntimeError: it broke\n'
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("between", [OPENING.format(2), DIED])
+def test_an_attempt_of_one_line_is_not_the_beginning_of_the_next(
+    read: Callable[..., Reading], copies: int, between: str
+) -> None:
+    text = (
+        OPENING.format(1) + said_twice(5.7, [2.5], copies=copies) + between + said_twice(5.8, [1.5] * 12, copies=copies)
+    )
+    assert [(row.loss_first, row.loss_last) for row in read(text).rows] == [(5.7, 5.7), (5.8, 2.5)]
+
+
+@pytest.mark.parametrize("between", ["", OPENING.format(2), DIED])
+def test_the_next_step_with_the_same_rounded_epoch_is_of_the_same_training(
+    read: Callable[..., Reading], between: str
+) -> None:
+    """DeepSpeed is imported late where a model is saved, and what is caught is printed with a traceback."""
+    text = (
+        TWICE.format(5.7, 1.5, 0.01) + between + "".join(TWICE.format(5.6 - n, 1.5, 0.01 * (n + 1)) for n in range(3))
+    )
+    [row] = read(text).rows
+    assert (row.loss_first, row.loss_last) == (5.7, 3.6)
