@@ -188,6 +188,20 @@ def test_of_several_calls_that_end_in_one_run_no_time_is_the_run_s(
     assert any("several trainings end here" in said for said in found.left_empty)
 
 
+@pytest.mark.parametrize("lead", ["", "2026-06-18 00:29:32,984 - INFO - Evaluation results: "])
+def test_of_several_trainings_that_end_in_one_run_no_evaluation_is_the_run_s(
+    read: Callable[..., Reading], lead: str
+) -> None:
+    """An evaluation follows each, as programs print it that train one model after another without step lines."""
+    said = lead + "{{'eval_loss': {}, 'eval_runtime': 1.1, 'eval_perplexity': 2.5, 'epoch': 1.0}}\n"
+    found = read("".join(calls(time) + said.format(loss) for time, loss in ((11.2, 0.9), (9.3, 0.5), (7.1, 0.7))))
+    assert {(row.outcome, row.elapsed_s, row.eval_loss, row.perplexity) for row in found.rows} == {
+        ("COMPLETED", None, None, None)
+    }
+    [one] = read(calls(11.2) + said.format(0.9)).rows
+    assert (one.elapsed_s, one.eval_loss) == (11.2, 0.9)
+
+
 @pytest.mark.parametrize("times", [(900.1,), (900.1, 900.1), (900.1, 901.9)])
 def test_nodes_that_end_together_are_one_training(row: Callable[..., Row], times: tuple[float, ...]) -> None:
     assert row(calls(*times)).elapsed_s == 900.1

@@ -220,8 +220,9 @@ def _finish(values: dict[str, Value]) -> None:
     """
     bar = _training_bar(values)
     if _OTHER_CALL in values:
-        why = f"elapsed and step time: several trainings end here, one of {values['elapsed_s']} s and one of {values[_OTHER_CALL]} s"
-        leave_empty(values, why, "elapsed_s")
+        what = "elapsed, step time and evaluation" if "eval_loss" in values else "elapsed and step time"
+        why = f"{what}: several trainings end here, one of {values['elapsed_s']} s and one of {values[_OTHER_CALL]} s"
+        leave_empty(values, why, "elapsed_s eval_loss perplexity")
         return
     if bar is not None:
         values.setdefault("total_steps", bar.total)
