@@ -40,19 +40,22 @@ def repeated(folder: Path, names: Iterable[str]) -> list[Path]:
 
 
 def _states(paths: list[Path]) -> tuple[list[Path], list[Mapping[str, Any]]]:
-    """Which states hold no line of training that the last one has not, and the lines of that."""
+    """Which states hold no line of training that a later one has not, of which several trainings may have left theirs, and the lines of
+    the last."""
     repeats: list[Path] = []
     last: list[Any] = []
-    lines: set[str] = set()
+    told: list[set[str]] = []
     for path in reversed(paths):
         state = _read(path)
         history = state.get("log_history") if state else None
         if not isinstance(history, list):
             continue
-        if not last:
-            last, lines = history, set(map(repr, history))
-        elif (own := _of_training(history)) and lines.issuperset(map(repr, own)):
+        own = set(map(repr, _of_training(history)))
+        if own and any(lines >= own for lines in told):
             repeats.append(path)
+        else:
+            told.append(set(map(repr, history)))
+            last = last or history
     return repeats, [entry for entry in last if isinstance(entry, dict)]
 
 

@@ -59,6 +59,21 @@ def test_checkpoints_alone_are_the_last_of_them(tmp_path: Path) -> None:
     assert row.loss_last == 4.0
 
 
+def test_checkpoints_of_several_trainings_are_one_row_each(tmp_path: Path) -> None:
+    """As they lie in a folder that was used again with other settings."""
+    other = {**state(loss=9.0), "global_step": 300, "max_steps": 300}
+    written(
+        tmp_path, checkpoint_50__trainer_state=history(50), checkpoint_70__trainer_state=history(70, loss=7.0),
+        checkpoint_100__trainer_state=history(100), checkpoint_300__trainer_state=other,
+    )  # fmt: skip
+    for checkpoint in ("60", "90"):
+        lines = state()["log_history"][: int(checkpoint) // 10]
+        written(tmp_path, **{f"checkpoint_{checkpoint}__trainer_state": {**history(100), "log_history": lines}})
+    with pytest.warns(PassedOverWarning):
+        rows = list(parse_paths([tmp_path]))
+    assert sorted(row.loss_last for row in rows if row.loss_last is not None) == [4.0, 6.3, 8.0]
+
+
 def test_what_says_something_else_is_a_row_of_its_own(tmp_path: Path) -> None:
     """A checkpoint of an earlier training, and results with a figure that no other file has."""
     written(
