@@ -24,14 +24,28 @@ def _without_tflops(row: Row) -> str:
     return said
 
 
+def _tell_of_evaluation(row: Row) -> None:
+    """Say that the figure of an evaluation is missing because its loss is no number, though those of training are numbers.
+
+    >>> row = Row(outcome="COMPLETED", loss_last=5.25, eval_loss=math.nan)
+    >>> _tell_of_evaluation(row)
+    >>> row.outcome_reason
+    'the loss of the last evaluation is not a finite number'
+    """
+    if row.eval_loss is not None and not math.isfinite(row.eval_loss) and row.invalid_reason is None:
+        said = "the loss of the last evaluation is not a finite number"
+        row.outcome_reason = f"{row.outcome_reason}; {said}" if row.outcome_reason else said
+
+
 def leave_out_impossible(row: Row) -> str | None:
-    """Empty what cannot be; the sentence about it, None where all can be.
+    """Empty what cannot be; the sentence about it, None where all can be. That an evaluation has no number is said in the row itself.
 
     >>> row = Row(run_id="r", elapsed_s=-100.0, perplexity=4.0)
     >>> leave_out_impossible(row), row.elapsed_s, row.perplexity
     ('no possible figure: elapsed_s -100.0', None, 4.0)
     """
     said = []
+    _tell_of_evaluation(row)
     if row.model_tflops_per_gpu is not None and (row.mfu or 0.0) > 1.0:
         said.append(_without_tflops(row))  # both are one figure
     found = {name: value for name, value in asdict(row).items() if not isinstance(value, float) or math.isfinite(value)}

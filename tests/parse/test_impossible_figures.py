@@ -149,3 +149,24 @@ def test_a_benchmark_without_answers_has_no_rates(
     assert row.tokens_per_second == rate
     assert (row.generated_tokens_per_second, row.latency_s_mean) == ((1765.5, 0.18067) if rate else (None, None))
     assert any("answers held no text" in one for one in reading.left_empty) == (rate is None)
+
+
+EVALUATED = "{{'eval_loss': {}, 'eval_runtime': 10.0, 'epoch': 0.2}}\n"
+NO_NUMBER = "the loss of the last evaluation is not a finite number"
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"), [(["nan", "nan"], True), (["2.5", "inf"], True), (["nan", "2.5"], False), ([], False)]
+)
+@pytest.mark.parametrize("ended", [True, False])
+def test_evaluations_whose_losses_are_no_numbers_are_told(
+    tmp_path: Path, losses: list[str], said: bool, ended: bool
+) -> None:
+    text = TRAINER + "".join(map(EVALUATED.format, losses)) + (ENDED % (100.0, 12.5) if ended else "")
+    row = row_of(tmp_path, text)
+    assert (row.outcome, row.invalid_reason) == ("COMPLETED" if ended else "UNKNOWN", None)
+    assert (NO_NUMBER in (row.outcome_reason or "")) is said
+    entries = [{"loss": 2.5, "step": 1}, *({"eval_loss": float(loss), "step": 1} for loss in losses)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 1, "max_steps": 1, "log_history": entries}))
+    [reading] = read_inputs([tmp_path / "trainer_state.json"])
+    assert reading.rows[0].outcome_reason == (NO_NUMBER if said else None)
