@@ -29,6 +29,12 @@ _OF_A_PROCESS = re.compile(
 )
 """Where a process begins beside the first line of its script."""
 _LIBRARY = re.compile(rb"/(?:site|dist)-packages/")
+_OF_A_LOOP = re.compile(
+    rb"(?:\bException in callback [^\n]{0,400}|\b(?:Task|Future) exception was never retrieved[^\n]{0,80})\n(?:[a-z_]{1,40}: ?[^\n]{0,400}\n){0,4}[^\n]{0,80}$"
+)
+"""How asyncio's event loop tells an exception, and goes on."""
+_TOLD_BY_A_LOOP = 1200
+"""Bytes before a traceback in which it does."""
 _ACTOR = re.compile(rb"\(\w{1,60} pid=\d{1,10}[^()\n]{0,60}\) ?$")
 """What Ray writes before each line of a worker: of what ends a task it writes at who had asked for it, and not there."""
 _PROCESS = re.compile(r"\(\w{1,60} pid=\d{1,10}[^()\n]{0,60}\)")
@@ -43,7 +49,7 @@ _BESIDE = re.compile(
 and one that does without its cache."""
 _SAID_BESIDE = re.compile(rb"[^\n\"']{0,120}?\bCould not (?:load bitsandbytes native library|find the bitsandbytes)\b")
 _WEAK, _CONFIDENCE = 44, 0.7
-_OF_ONE_CALL = frozenset(
+OF_ONE_CALL = frozenset(
     ("python_exception", "config_error", "data_error", "data_missing", "model_missing", "no_internet", "unreachable")
 )
 """What fails for one request, sample or tool, and not for the next."""
@@ -71,11 +77,14 @@ def caught_at(text: bytes, position: int, is_told: bool = False) -> str | None:
     ('/e/site-packages/verl/tool.py:7', None)
     """
     frames = _frames_of(text, position)
-    if not frames or frames[0]["function"].startswith(b"<module>") or _is_of_a_process(frames[0]["path"]):
+    if not frames:
         return None
     heading = text.rfind(TRACEBACK, 0, frames[0].start())
     before = text[text.rfind(b"\n", 0, heading) + 1 : heading]
-    if not is_told and _LIBRARY.search(frames[0]["path"]) is None and _ACTOR.match(before) is None:
+    is_of_a_loop = _OF_A_LOOP.search(text[max(0, heading - _TOLD_BY_A_LOOP) : heading]) is not None
+    if not is_of_a_loop and (frames[0]["function"].startswith(b"<module>") or _is_of_a_process(frames[0]["path"])):
+        return None
+    if not is_told and not is_of_a_loop and _LIBRARY.search(frames[0]["path"]) is None and _ACTOR.match(before) is None:
         return None
     return f"{frames[0]['path'].decode('utf-8', 'replace')}:{int(frames[0]['line'])}"
 
@@ -149,6 +158,6 @@ def without_repeated(found: Sequence[Found], overcome: set[str]) -> list[Found]:
     def is_survived(one: Found) -> bool:
         # Of such processes what is told without frames, as lines of several stand between each other, is no end either.
         is_told = bool(often) and not one.ends_process and _PROCESS.match(one.text) is not None
-        return one.cause.id in _OF_ONE_CALL and (one.caught_at in overcome or is_told)
+        return one.cause.id in OF_ONE_CALL and (one.caught_at in overcome or is_told)
 
     return [one for one in found if not is_survived(one)]

@@ -18,7 +18,7 @@ from hpc_llm.causes.caught import caught_at, first_launch, is_before_launch, is_
 from hpc_llm.causes.cause import STARTED, TRAINED_ON, Cause, Role, Sign
 from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
-from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_stop
+from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_signal, is_of_a_stop
 from hpc_llm.causes.ipython import is_its_source
 from hpc_llm.causes.nested import is_made_by_another
 from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
@@ -202,7 +202,11 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
             and not is_of_a_stop(text, position, name)
         ):
             details = {"exception": name, "message": message}
-            is_lesser = is_made_by_another(text, position) or is_before_launch(text, position, launch)
+            is_lesser = (
+                is_made_by_another(text, position)
+                or is_before_launch(text, position, launch)
+                or is_of_a_signal(text, position)
+            )
             cause, one = PYTHON_EXCEPTION, _LESSER if is_lesser else EXCEPTION
             yield position, cause, of_what_goes_on(cause.id, one, text, position), details
 
@@ -273,7 +277,7 @@ def _stands_right(text: bytes, position: int, one: Sign) -> bool:
 EXCEPTION = Sign("(?!)", (), confidence=0.85)
 """Stands for an exception that a traceback ends with."""
 _LESSER = Sign("(?!)", (), confidence=0.85, precedence=PYTHON_EXCEPTION.precedence - 1)
-"""The same, where the text says that another one made it, or the script went on after it."""
+"""The same, where the text says that another one or a signal made it, or the script went on after it."""
 
 
 _SAYS_MORE = {Role.ROOT: 3, Role.CASCADE: 2, Role.CONFIRMATION: 1}

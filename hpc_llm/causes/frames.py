@@ -52,6 +52,15 @@ _CHAINED = re.compile(
     rb"|\+-[+-]-{8,20} \d{1,3} -{8,20}\s*$"
 )
 """What stands between the tracebacks of one exception."""
+_SIGNAL = re.compile(
+    rb"\bSIG(?:TERM|INT|USR[12]|HUP|CONT|XCPU)\b|\b[Ss]ignal(?:s\.|[ :=(]{1,3})(?:15|10|12|2|1|18)\b|^SystemExit: (?:15|143|130|-15)$"
+)
+_IN_A_HANDLER = re.compile(
+    rb"(?i)^[^\n]{0,60}?File \"[^\"\n]{1,400}\", line \d{1,7}, in (?:\w{1,60}\.)?(?:_?handler|\w{0,30}sig(?:term|int|usr\d|hup)\w{0,30}"
+    rb"|\w{0,30}(?:signal_handler|handle_signals?|on_signal)\w{0,30})$",
+    re.MULTILINE,
+)
+"""A frame of what a program has set to be called for a signal."""
 _TRAINS_HERE = re.compile(
     rb"(?i)(?<![a-z])(?:train|rlhf|ppo|grpo|dpo|sft)|trainer|finetun|tuning|backward|optimizer|/(?:trl|verl|openrlhf|deepspeed|axolotl|lightning|megatron|nemo)/"
 )
@@ -105,6 +114,21 @@ def is_of_a_request(text: bytes, position: int) -> bool:
 def is_of_a_stop(text: bytes, position: int, name: str) -> bool:
     """Whether it is vLLM's server that misses its engine, which a signal had told to stop a little before."""
     return name.rpartition(".")[2] == "EngineDeadError" and _TOLD_TO_STOP in text[max(0, position - LONGEST) : position]
+
+
+def is_of_a_signal(text: bytes, position: int) -> bool:
+    """Whether the exception at `position` is what a signal made the program raise: it names one, or its last frame is of what handles one.
+
+    >>> log = b'Traceback (most recent call last):\\n  File "t.py", line 5, in on_sigterm\\n    raise Stop()\\nt.Stop: now\\n'
+    >>> is_of_a_signal(log, log.index(b"t.Stop")), is_of_a_signal(log.replace(b"on_sigterm", b"f"), log.index(b"t.Stop") - 9)
+    (True, False)
+    """
+    end = text.find(b"\n", position)
+    if _SIGNAL.search(text[position : end if end >= 0 else len(text)]):
+        return True
+    frames = _frames(text, position)
+    last = frames.rfind(b'File "')
+    return last >= 0 and _IN_A_HANDLER.search(frames, frames.rfind(b"\n", 0, last) + 1) is not None
 
 
 def _chain_before(text: bytes, position: int) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hpc_llm.causes.caught import OF_ONE_CALL
 from hpc_llm.causes.cause import TRAINED_ON, Role
 from hpc_llm.causes.found import Found
 
@@ -40,7 +41,7 @@ def is_schedulers(one: Found) -> bool:
 
 def without_outlived(found: Sequence[Found]) -> Sequence[Found]:
     """Leave out what did not end the program: it trained on for more steps than ranks show that wait for one that failed, and what
-    ended it is said behind them."""
+    ended it is said behind them. What it caught and wrote down needs no step where the scheduler says by itself what ended the job."""
     ends = [f for f in found if f.is_root and f.advanced == 0 and f.position >= 0 and _is_an_end(f)]
     left = [f for f in found if not any(_is_outlived(f, end, found) for end in ends)] if ends else found
     return left if len(left) < len(found) else found
@@ -59,6 +60,8 @@ def _is_outlived(one: Found, end: Found, found: Sequence[Found]) -> bool:
     is_told = one.is_raised and not one.ends_process and (end.ends_process or is_schedulers(end))
     if (one.cause is end.cause and not is_told) or one.file != end.file or not 0 <= one.position < end.position:
         return False
+    if one.caught_at is not None and one.cause.id in OF_ONE_CALL and is_schedulers(end):
+        return not any(_fails_between(f, one, end) for f in found)
     least = 1 if is_told or NO_ERROR.search(one.text) else 1 + _OTHERS_GO_ON
     return one.advanced >= least and not any(_fails_between(f, one, end) for f in found)
 
