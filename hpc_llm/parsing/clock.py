@@ -6,8 +6,10 @@ two lines that nothing else stands between, it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from hpc_llm.parsing.rules import Value
 from hpc_llm.records.relations import half_unit
 
 ENOUGH = 10.0
@@ -15,6 +17,9 @@ ENOUGH = 10.0
 
 
 _EPOCH_ROUNDING = 0.006
+_LONGER = 1.25
+"""So many times longer than by its rate each step of a library takes by the clock where that is no rate of steps; data are loaded outside
+its timer, too."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,39 @@ class Clock:
 
 
 @dataclass
+class EngineStamps:
+    """The clock of the lines in which a library tells its rate, beside the steps between them."""
+
+    last: tuple[float, float] | None = None
+    """Step and stamp of the line before."""
+    least_s: float | None = None
+    """The shortest time of a step from one line to the next: in that at least there was nothing else."""
+
+    def take(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """What the next line says without its stamp, which is taken; a step that does not go on is of another process."""
+        left = dict(values)
+        step, stamp = left.pop("engine_step", None), left.pop("engine_stamp_s", None)
+        if isinstance(step, int) and isinstance(stamp, float):
+            before, self.last = self.last, (float(step), stamp)
+            if before is not None and step > before[0] and stamp > before[1]:
+                self._count((stamp - before[1]) / (step - before[0]))
+        return left
+
+    def _count(self, step_time_s: float) -> None:
+        self.least_s = step_time_s if self.least_s is None else min(step_time_s, self.least_s)
+
+    def merge(self, later: EngineStamps) -> None:
+        """Go on with a later piece of the log; what lies between both is not counted."""
+        if later.least_s is not None:
+            self._count(later.least_s)
+        self.last = later.last or self.last
+
+    def contradicts(self, step_time_s: float) -> bool:
+        """Whether no stretch was as short as steps of that time are."""
+        return self.least_s is not None and self.least_s > _LONGER * step_time_s
+
+
+@dataclass
 class Stamps:
     """The time that lines say their steps took, beside the time between these lines as they are stamped."""
 
@@ -130,6 +168,18 @@ class Stamps:
     rounding_s: float = 0.0
     """How much that may be off for the digits of the single times."""
     stamps_s: float = 0.0
+    engine: EngineStamps = field(default_factory=EngineStamps)
+
+    def see(self, step: dict[str, Value], lines: int, steps: float) -> tuple[float | None, float]:
+        """Take the stamps out of a step that is complete, the last of so many lines, which stands for so many steps; the program's is
+        given back with what it may be off."""
+        if "engine_stamp_s" in step:
+            self.engine.take(step)
+            del step["engine_step"], step["engine_stamp_s"]
+        stamp, rounding = step.pop("stamp_s", None), step.pop("stamp_rounding_s", 0.0)
+        at = stamp if isinstance(stamp, float) else None
+        self.add(at, step.get("step_time_s") if lines > 2 else None, steps)  # the second may hold the first
+        return at, float(rounding)
 
     def add(self, stamp: float | None, step_time_s: object, steps: float) -> None:
         """The next line, which stands for so many steps. A clock that stands still was written by hand, or at once for all."""
@@ -144,3 +194,4 @@ class Stamps:
         self.timer_s, self.stamps_s = self.timer_s + later.timer_s, self.stamps_s + later.stamps_s
         self.rounding_s += later.rounding_s
         self.last = later.last
+        self.engine.merge(later.engine)

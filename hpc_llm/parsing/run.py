@@ -324,11 +324,8 @@ class LogRun:
         self.clock.add(ClockReading(number, time, seen, rounding, at), self.is_after_pause)
 
     def _line(self, step: dict[str, Value], measured: frozenset[str]) -> Line:
-        stamp, rounding = step.pop("stamp_s", None), step.pop("stamp_rounding_s", 0.0)
-        at = float(stamp) if isinstance(stamp, float) else None
-        time = step.get("step_time_s") if self.lines > 2 else None  # the second may hold the first
-        self.stamps.add(at, time, self.weight)
-        return Line(self.last, self.weight, dict(step), measured, at, float(rounding))
+        at, rounding = self.stamps.see(step, self.lines, self.weight)
+        return Line(self.last, self.weight, dict(step), measured, at, rounding)
 
     @staticmethod
     def _without_measured(step: dict[str, Value]) -> None:

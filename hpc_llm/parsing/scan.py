@@ -235,7 +235,7 @@ class Scanner:
         if kind is Kind.STEP and not below:
             self._step(found, values, chunk)
         elif below:
-            self._learn_below(found, kind, values, chunk)
+            self._learn_below(found, kind, self.run.stamps.engine.take(values), chunk)
         elif kind is Kind.MORE:
             if self.run.stream is None or self.run.stream == stream_of(chunk, found.start):
                 self.run.add_to_step(values)

@@ -81,6 +81,7 @@ def row_of(run: LogRun) -> Row:
     columns["kind"] = _kind(run, seen[0] if seen else None, columns)
     if run.work.changed:
         _of_unequal_steps(run, columns)
+    _hold_to_clock(run, columns, values, single=bool(seen) and seen[0].single)
     _derive(columns, values, None if run.work.changed else tokens_per_step(values, run.packed))
     _hold_to_the_run(run, columns, values, averages=not seen or seen[0].averages)
     _hold_to_relations(run, columns, values)
@@ -215,6 +216,32 @@ def _hold_to_own_mean(run: LogRun, columns: dict[str, Any], values: Mapping[str,
     columns["step_time_s_mean"] = own
     run.left_empty = run.left_empty or (
         f"times of single steps: the mean of those that are printed, {mean:.4g} s, is not that of all, {own:.4g} s"
+    )
+
+
+def _hold_to_clock(run: LogRun, columns: dict[str, Any], values: dict[str, Value], single: bool) -> None:
+    """Leave out the rate of a library, and what follows from it, where no step was as short by the clock of its lines."""
+    mean, batch, rate = (
+        columns.get("step_time_s_mean"),
+        columns.get("global_batch_size"),
+        values.get("mean_samples_per_second"),
+    )
+    own = batch / rate if batch and isinstance(rate, float) and 0 < rate < math.inf else None
+    told = mean if single and mean else own
+    if told is None or not run.stamps.engine.contradicts(told):
+        return
+    values.pop("mean_samples_per_second", None)
+    if mean and not single and abs(mean - told) > _NO_SAMPLE * told:
+        return  # the program has a time of its own
+    columns.update(dict.fromkeys((*_TIMES, "warmup_steps", "measured_steps")))
+    run.left_empty = "; ".join(
+        filter(
+            None,
+            (
+                run.left_empty,
+                f"step time: {told:.4g} s by the samples per second, at least {run.stamps.engine.least_s:.4g} s by the clock of the same lines",
+            ),
+        )
     )
 
 

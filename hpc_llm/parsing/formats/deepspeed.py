@@ -3,13 +3,16 @@
 Its timer counts steps from the start of the process, its own line those of the whole run, loaded with a checkpoint.
 It prints no loss, and a first `step=0` before training. Its memory figures are torch bytes divided by 1024**3, although
 they say GB. `RunningAvgSamplesPerSec` is its own mean, without the first two steps; the oldest versions print it alone, as
-`SamplesPerSec`; `CurrSamplesPerSec` is that of the printed step alone. With the wall clock breakdown on, a step is the sum of its forward, backward and optimizer time.
+`SamplesPerSec`; `CurrSamplesPerSec` is that of the printed step alone. Its timer runs from a forward pass of its own engine to the end of
+the step: what other engines of the program do stands outside, and micro batches before the last one where the program does not call
+it for them. The clock of its lines shows that. With the wall clock breakdown on, a step is the sum of its forward, backward and optimizer time.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, leave_empty, number, rule
@@ -26,6 +29,23 @@ def _wall_clock(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     parts = [number(part) for part in match.groups()]
     times = [part for part in parts if part is not None]
     return {"step_time_s": sum(times) / 1000} if len(times) == 3 else None
+
+
+def _stamped(words: str) -> str:
+    """What stands before a step's number, with the clock that its logger writes at the beginning."""
+    return rf"(?:\[(?P<engine_stamp>20\d\d-[01]\d-[0-3]\d [0-2]\d:[0-5]\d:[0-5]\d,\d{{3}})\] \[\w{{1,10}}\] \[{words})?"
+
+
+def _clock(found: dict[str, Value]) -> dict[str, Value]:
+    """The stamp as seconds, with the number of the step that it is of."""
+    stamp = found.pop("engine_stamp", None)
+    if not isinstance(stamp, str) or "step" not in found:
+        return found
+    try:
+        when = datetime.strptime(f"{stamp}+0000", "%Y-%m-%d %H:%M:%S,%f%z")
+    except ValueError:
+        return found
+    return {**found, "engine_stamp_s": when.timestamp(), "engine_step": found["step"]}
 
 
 _ON_HOST = frozenset(("cpu", "gloo", "ccl"))
@@ -46,7 +66,7 @@ def _device_has_it(known: Mapping[str, Value], allocated: object, peak: float) -
 
 def _place(values: Mapping[str, Value], known: Mapping[str, Value], has_steps: bool) -> Mapping[str, Value]:
     """The columns of the engine's memory figures. What its report says before training is no peak of training."""
-    found = dict(values)
+    found = _clock(dict(values))
     if "report_peak_bytes" in found:
         peak = found.pop("report_peak_bytes")
         return {**found, ("engine_peak_bytes" if has_steps else EARLY_PEAK): peak}
@@ -154,7 +174,8 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.STEP,
-            r"/global_step=<step>, RunningAvgSamplesPerSec=<mean_samples_per_second>"
+            _stamped(r"[\w.:]{1,60}\] epoch=\d{1,9}/micro_step=\d{1,12}")
+            + r"/global_step=<step>, RunningAvgSamplesPerSec=<mean_samples_per_second>"
             r", CurrSamplesPerSec=<samples_per_second>"
             r"(?:, MemAllocated=<engine_allocated_gib>GB, MaxMemAllocated=<engine_peak_gib>GB)?",
             literal="/global_step=",
@@ -162,14 +183,15 @@ FORMAT = LineFormat(
         ),
         rule(
             Kind.STEP,
-            r"stop\] \d+/<step>, RunningAvgSamplesPerSec=<mean_samples_per_second>, CurrSamplesPerSec=<samples_per_second>"
+            _stamped(r"[\w.]{1,40}:\d{1,5}:")
+            + r"stop\] \d+/<step>, RunningAvgSamplesPerSec=<mean_samples_per_second>, CurrSamplesPerSec=<samples_per_second>"
             r"(?:, MemAllocated=<engine_allocated_gib>GB, MaxMemAllocated=<engine_peak_gib>GB)?",
             literal=", RunningAvgSamplesPerSec=",
             counts_anew=True,
         ),
         rule(
             Kind.STEP,
-            r"\] \d+/<step>, SamplesPerSec=<mean_samples_per_second>"
+            _stamped(r"[\w.:]{1,60}") + r"\] \d+/<step>, SamplesPerSec=<mean_samples_per_second>"
             r"(?:, MemAllocated=<engine_allocated_gib>GB, MaxMemAllocated=<engine_peak_gib>GB)?",
             literal=", SamplesPerSec=",
             counts_anew=True,
