@@ -18,7 +18,7 @@ START = re.compile(re.escape(CELL.strip()))
 END_OF_JOB = b"CANCELLED AT "
 """Is in every message by which Slurm ends a job or a step: steps after it are those of another run."""
 
-JOB_OVER = re.compile(rb"\*\*\* (?:JOB (?P<job>\S+)|STEP \S+) ON \S+ CANCELLED AT [^\n]*")
+JOB_OVER = re.compile(rb"\*\*\* (?:JOB (?P<job>\S+)|STEP (?P<step>[^\s.]+)\S*) ON \S+ CANCELLED AT [^\n]*")
 
 _UNITS = {b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30, b"TiB": 1 << 40}
 

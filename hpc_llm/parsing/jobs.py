@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 from hpc_llm.causes.later import PARTS
 from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.joining import merge
 from hpc_llm.parsing.rules import Value
-from hpc_llm.parsing.run import LogRun
+from hpc_llm.parsing.run import OF_THE_JOB, LogRun
+
+_OF_SRUN = re.compile(rb"(?:[^\w\n]{0,8}srun: [^\n]*\n)*")
+
+
+def end_of_last_words(text: bytes, position: int) -> int:
+    """Where that ends which srun says, from `position` on, of the tasks that it had started.
+
+    >>> end_of_last_words(b"srun: error: n1: task 0: Terminated\\nloading\\n", 0)
+    36
+    """
+    said = _OF_SRUN.match(text, position)
+    return said.end() if said is not None else position
 
 
 def is_another(one: Value | None, other: Value | None) -> bool:
@@ -23,7 +37,31 @@ def is_own(run: LogRun) -> bool:
     after = run.aftermath
     if after is None or run.has_steps or run.trains or run.is_programs:
         return True
-    return after.is_later or (is_another(run.values.get("job_id"), after.job) and not _is_part(run, after))
+    return (
+        after.is_later
+        or after.is_of_another_step
+        or (is_another(run.values.get("job_id"), after.job) and not _is_part(run, after))
+    )
+
+
+def compare(run: LogRun, before: LogRun) -> None:
+    """Let a run, if it stands behind the end of a job, be compared with how the one before it began."""
+    if run.aftermath is not None:
+        run.aftermath.opening = before.tail.begins_with
+
+
+def follow(run: LogRun, before: LogRun) -> None:
+    """A run begins; what it says behind the end of a job is read with what stands right above it."""
+    compare(run, before)
+    if run.aftermath is not None:
+        run.tail.latest = before.tail.latest
+    before.tail.latest = b""
+
+
+def facts_of(run: LogRun) -> dict[str, Value]:
+    """What holds for the job that it is a run of, and so for its next one."""
+    known = {**run.inherited, **run.values}
+    return {name: known[name] for name in OF_THE_JOB if name in known}
 
 
 def _is_part(run: LogRun, after: Aftermath) -> bool:
@@ -35,6 +73,8 @@ def rejoined(runs: list[LogRun], job: int | None) -> list[LogRun]:
     """The runs, each with the last words of its job; of a file that is one job's, `job`, what others are quoted with, too."""
     joined: list[LogRun] = []
     for run in runs:
+        if joined:
+            compare(run, joined[-1])
         is_part = not is_own(run) or (job is not None and run.aftermath is not None and not run.has_steps)
         if joined and is_part:
             merge(joined[-1], run)

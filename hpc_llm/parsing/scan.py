@@ -23,7 +23,7 @@ from hpc_llm.parsing.mixed import Mixture, first_piece, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
 from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
 from hpc_llm.parsing.rules import BEGINS, BELOW, BELOW_SINCE, EACH_RANK, FIRST_BAR, LARGEST, PAUSES, Kind, Rule, Value
-from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, LogRun
+from hpc_llm.parsing.run import PEAKS, LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.text import sources
@@ -207,12 +207,12 @@ class Scanner:
         """The scheduler said that the job, or a step of it, is over: what follows a job may be another one's."""
         self.run.job_over = True
         self._job_over_at = self._offset + found.end
-        if found.match is None or found.match["job"] is None or self.run.mixed is not None:
+        if found.match is None or self.run.mixed is not None:
             return
         self._later.give_unknown(self.run)
-        end = min(found.end + 1, len(chunk))
+        end = jobs.end_of_last_words(chunk, min(found.end + 1, len(chunk)))
         self._taken_to = self._offset + end
-        self._begin(chunk, end, only_after_results=False, aftermath=Aftermath.of(found.match))
+        self._begin(chunk, end, only_after_results=False, aftermath=Aftermath.of(found.match, end, self.run.aftermath))
 
     def _learn_of_job(self, found: Hit, values: Mapping[str, Value], chunk: bytes) -> None:
         """A fact of the job; that of another one is another run's."""
@@ -372,10 +372,10 @@ class Scanner:
             self.run.tail.settle()
         if self.run.empty:
             return
-        known = {**self.run.inherited, **self.run.values}
-        inherited = {name: known[name] for name in OF_THE_JOB if name in known and aftermath is None}
+        inherited = {} if aftermath else jobs.facts_of(self.run)
         self.runs.append(self._new_run())
         self.run.began, self.run.inherited, self.run.aftermath = True, inherited, aftermath
+        jobs.follow(self.run, self.runs[-2])
         leave_out(self.runs)
         self._later.give(self.run)
         self._begun.add(self.run, self._taken_to, self._offset)

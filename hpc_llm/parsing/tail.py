@@ -28,6 +28,7 @@ from hpc_llm.parsing.unread import Lookalikes
 
 KEPT = 1 << 20
 """Bytes without a step that are searched for everything; before them, only what is loud."""
+_BEFORE = 1 << 13
 _MOST = 1000
 """Signs that are kept; a log that holds more repeats itself."""
 
@@ -42,6 +43,8 @@ class Part:
     """Bytes of the run's text before it, as far as it was looked at."""
     is_read: bool = True
     """Whether a format read the steps; else the lines look like steps, and may be those of an evaluation."""
+    before: bytes = b""
+    """The end of the text before it, in which a traceback may begin that goes on in this one."""
 
     def goes_on_in(self, other: Part) -> bool:
         return self.is_read == other.is_read and self.position + len(self.text) == other.position
@@ -50,6 +53,20 @@ class Part:
         """One part of both, of which the other stands right behind."""
         steps = [*self.steps, *(len(self.text) + step for step in other.steps)]
         return replace(self, text=self.text + other.text, steps=steps)
+
+    @property
+    def end(self) -> bytes:
+        """The end of the text so far, of whole lines."""
+        end = (self.before + self.text)[-_BEFORE:]
+        return end if len(end) < _BEFORE else end[end.find(b"\n") + 1 :]
+
+    def signs(self) -> list[Found]:
+        """Those in its text."""
+        lead = len(self.before)
+        found = [one for one in signs_in(self.before + self.text) if one.position >= lead]
+        for one in found:
+            one.position -= lead
+        return found
 
 
 @dataclass
@@ -61,6 +78,8 @@ class Tail:
     """Signs in text that is not kept any more, and that no step took back."""
     length: int = 0
     """Bytes that were added."""
+    latest: bytes = b""
+    """The end of the text so far: what stands right above a line may say what it means."""
     size: int = 0
     """Bytes that are kept."""
     unread: Lookalikes = field(default_factory=Lookalikes)
@@ -119,11 +138,13 @@ class Tail:
             self.begins_with = later_on.Opening.of(part.text)
         if part.steps and self.first_step is None:
             self.first_step = part.position + part.steps[0]
+        part = replace(part, before=part.before or self.latest)
+        self.latest = part.end
         if len(part.steps) > TRAINED_ON:
             cut = part.steps[-TRAINED_ON]
-            part = Part(
-                part.text[cut:], [step - cut for step in part.steps[-TRAINED_ON:]], part.position + cut, part.is_read
-            )
+            before = replace(part, text=part.text[:cut]).end
+            steps = [step - cut for step in part.steps[-TRAINED_ON:]]
+            part = Part(part.text[cut:], steps, part.position + cut, part.is_read, before)
         self._pass(len(part.steps), part.is_read)
         self.parts.append(part)
         self.size += len(part.text)
@@ -155,7 +176,7 @@ class Tail:
             self._take(part, self._steps_kept())
 
     def _take(self, part: Part, steps_after: int) -> None:
-        found = signs_in(part.text) if len(self.found) < _MOST else ()
+        found = part.signs() if len(self.found) < _MOST else ()
         shown = list(life.steps(part.text)) if found else []
         advances = life.advances(part.text, shown, TRAINED_ON)
         for one in found:

@@ -76,3 +76,67 @@ def test_in_pieces_as_in_one(cut: int) -> None:
     whole = parse_stream("a.log", io.BytesIO(text.encode())).rows
     assert said(whole) == [("11", "TIMEOUT"), ("12", "FAILED")]
     assert said(Reading.of_runs("a.log", runs, Unparsed()).rows) == said(whole)
+
+
+OPENING = "INFO:root:reading the settings of the trainer\nINFO:root:loading the weights of the encoder\n"
+SRUN = "srun: error: n1: task 0: {}\n"
+AT_WORK = "INFO:root:[1,     0/ 2562] - train_loss: 4.942\nINFO:root:[1,    25/ 2562] - train_loss: 4.8\n"
+ABORTED = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+STEP_11 = ABORTED + STEP_ENDED.format(11, 1, "") + SRUN.format("Terminated")
+FAILED = ERROR + SRUN.format("Exited with exit code 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "jobs"),
+    [
+        (OPENING + AT_WORK + STEP_11 + OPENING + AT_WORK + FAILED, [("11", "CANCELLED"), (None, "FAILED")]),
+        (OPENING + AT_WORK + STEP_11 + OPENING + ERROR, [("11", "CANCELLED"), (None, "FAILED")]),
+        (AT_WORK + STEP_11 + FAILED, [("11", "CANCELLED"), (None, "FAILED")]),
+        (AT_WORK + STEP_11 + TEXT + STEP_ENDED.format(12, 2, ""), [("11", "CANCELLED"), ("12", "CANCELLED")]),
+        (AT_WORK + STEP_11 + FAILED + OPENING + STEP_ENDED.format(12, 2, LIMIT), [("11", "CANCELLED"), ("12", "FAILED")]),
+        (OPENING + ERROR + SRUN.format("Exited with exit code 1") + OPENING + AT_WORK + STEP_11, [("11", "CANCELLED")]),
+    ],
+    ids=["opens again", "opens and fails", "srun fails again", "another step", "fails before the next", "failed before"],
+)  # fmt: skip
+def test_what_stands_behind_the_end_of_a_step_is_not_its_jobs(
+    read: Callable[..., Reading], text: str, jobs: list[tuple[str | None, str]]
+) -> None:
+    assert said(read(text).rows) == jobs
+
+
+@pytest.mark.parametrize(
+    "behind",
+    ["", ERROR, "the last words of a rank\n", STEP_ENDED.format(11, 1, "").replace("11.0", "11.1"), ENDED.format(11, 1, "")],
+    ids=["nothing", "an exception", "words", "its other step", "the job"],
+)  # fmt: skip
+def test_what_a_step_still_says_is_its_own(read: Callable[..., Reading], behind: str) -> None:
+    [row] = read(OPENING + AT_WORK + STEP_ENDED.format(11, 1, "") + behind).rows
+    assert row.job_id == "11"
+
+
+LOGGED = """\
+--- Logging error ---
+Traceback (most recent call last):
+  File "/e/lib/python3.12/logging/__init__.py", line 1160, in emit
+    msg = self.format(record)
+  File "/e/lib/python3.12/logging/__init__.py", line 392, in getMessage
+    msg = msg % self.args
+TypeError: not all arguments converted during string formatting
+Call stack:
+  File "/home/u/train.py", line 52, in main
+    logger.info("samples", 12)
+Message: 'samples'
+Arguments: (12,)
+"""
+
+
+@pytest.mark.parametrize("shift", range(0, 700, 50))
+def test_the_verdict_does_not_depend_on_what_stands_around_the_job(read: Callable[..., Reading], shift: int) -> None:
+    """Blocks of an error that a logger wrote lie across any place where the text is parted."""
+    steps = "".join(f"INFO:root:[1, {n:5}/ 2562] - train_loss: {5 - n / 1000:.3f}\n" for n in range(400))
+    job = OPENING + steps + LOGGED * 120 + AT_WORK + STEP_11
+    [alone] = read(job).rows
+    before = "x" * shift + "\n" + OPENING + steps + STEP_11.replace("11.0", "10.0").replace("2026", "2025")
+    first, row = read(before + job).rows
+    assert said([first, row]) == [("10", "CANCELLED"), ("11", "CANCELLED")]
+    assert (row.outcome, row.cause) == (alone.outcome, alone.cause)
