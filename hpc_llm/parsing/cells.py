@@ -56,6 +56,10 @@ def begin_next(runs: list[LogRun]) -> None:
 
 
 def as_run(runs: Sequence[LogRun]) -> LogRun | None:
-    """Such a cell, where `runs` hold nothing: the last one is the run, though more was printed behind it."""
+    """Such a cell, where `runs` hold nothing: the last one is the run. Cells that printed behind it ran on in spite of it, so it says
+    nothing of the notebook's end."""
     tail = next((run.tail.cell_before for run in reversed(runs) if run.tail.cell_before is not None), None)
-    return None if tail is None else LogRun(tail=tail)
+    if tail is None:
+        return None
+    tail.went_on = True
+    return LogRun(tail=tail)

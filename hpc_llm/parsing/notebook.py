@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hpc_llm.causes.jupyter import KERNEL_DIED
 from hpc_llm.parsing import facts
-from hpc_llm.text import notebooks
+from hpc_llm.text import notebooks, sources
 from hpc_llm.text.json_text import figures
 
 _TABLE_KEYS = {"epoch": "epoch", "step": "step", "training loss": "loss", "validation loss": "eval_loss"}
@@ -29,8 +30,23 @@ def printed(text: bytes) -> bytes | None:
     if not isinstance(cells, list):
         return None
     cells = [cell for cell in cells if isinstance(cell, dict)]
-    outputs = ("".join(_outputs(cells[place])) for place in notebooks.as_run(cells))
-    return facts.CELL.join(out.encode("utf-8", "replace") for out in outputs if out)
+    parts: list[str] = []
+    for place in notebooks.as_run(cells):
+        said = "".join(_outputs(cells[place]))
+        if parts and _did_not_run(cells[place], said):
+            parts[-1] += said
+        elif said:
+            parts.append(said)
+    return facts.CELL.join(part.encode("utf-8", "replace") for part in parts)
+
+
+def _did_not_run(cell: dict[str, Any], said: str) -> bool:
+    """Whether all that stands below a cell is what an editor says of a kernel that did not start."""
+    outputs = cell.get("outputs")
+    told = [isinstance(one, dict) and "traceback" in one and not notebooks.is_raised(one) for one in outputs or ()]
+    return (
+        bool(told) and all(told) and KERNEL_DIED.pattern.search(sources.clean(said.encode("utf-8", "replace"))) is None
+    )
 
 
 def _outputs(cell: dict[str, Any]) -> Iterator[str]:

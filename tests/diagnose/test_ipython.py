@@ -84,12 +84,12 @@ def test_cells_that_only_raised_are_no_runs_beside_others() -> None:
     tries = (raised("NameError", "name 'a' is not defined"), raised("KeyError", "'b'"))
     (row,) = read(notebook(*tries, TRAINED, tries[0])).rows
     assert (row.outcome, row.format) == ("COMPLETED", "hf-trainer")
-    (row,) = read(notebook("hello\n", *tries, "bye\n")).rows
+    (row,) = read(notebook("hello\n", *tries)).rows
     assert (row.outcome, row.outcome_reason) == ("FAILED", "KeyError: 'b'")
 
 
 def test_of_several_that_only_raised_both_commands_tell_the_last() -> None:
-    book = notebook(raised("NameError", "no a"), raised("KeyError", "'b'"), "2 rows\n")
+    book = notebook("2 rows\n", raised("NameError", "no a"), raised("KeyError", "'b'"))
     (row,) = read(book).rows
     found = diagnose_stream(io.BytesIO(book))
     assert (found.evidence[0].text, row.outcome_reason) == ("KeyError: 'b'", "KeyError: 'b'")
@@ -135,7 +135,6 @@ def test_a_command_that_failed_in_a_cell_hides_nothing_of_those_behind(command: 
     for cells in (
         (command, "   a  b\n0  1  2\n", raised_later),
         (command, raised_later),
-        (command, raised_later, "done\n"),
     ):
         found = diagnose_stream(io.BytesIO(notebook(*cells)))
         assert (found.cause.id, found.details["message"]) == ("python_exception", "this needs git-lfs")
@@ -225,3 +224,33 @@ def test_a_kernel_that_died_is_no_exception(name: str, message: str, said: str) 
         assert (row.outcome, row.cause) == ("FAILED", "segfault")
     (row,) = read(notebook(TRAINED, died)).rows
     assert row.outcome == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    "stopped",
+    [
+        raised("KeyboardInterrupt", ""),
+        raised("OSError", "no such table"),
+        raised("RuntimeError", "sizes differ"),
+        "ssh: Could not resolve hostname github.com: Temporary failure in name resolution\n",
+    ],
+)
+@pytest.mark.parametrize("counts", [None, (1, 2, 3, 4), (None, 3, 17, 18), (9, 2, 5, 11), (1, 2, 2, 3)])
+def test_a_notebook_that_ran_on_behind_a_cell_that_stopped_is_not_told_to_have_ended_so(
+    stopped: str | tuple[str, ...], counts: tuple[int | None, ...] | None
+) -> None:
+    book = notebook("loading\n", stopped, "result 3 ok\n", "result 4 ok\n")
+    book = counted(book, *counts) if counts else book
+    (row,) = read(book).rows
+    assert (row.outcome, row.cause) == ("UNKNOWN", "unknown")
+    assert diagnose_stream(io.BytesIO(book)).cause.id == "unknown"
+
+
+def test_the_cell_that_ran_last_tells_the_end_wherever_it_stands() -> None:
+    cells = ("loading\n", raised("KeyboardInterrupt", ""), "result 3 ok\n")
+    (row,) = read(counted(notebook(*cells), 1, 9, 3)).rows
+    assert (row.outcome, row.cause) == ("CANCELLED", "cancelled")
+    (row,) = read(notebook("loading\n", raised("KeyboardInterrupt", ""), TRAINED, "bye\n")).rows
+    assert row.outcome == "COMPLETED"
+    (row,) = read(notebook(raised("ValueError", "a"), "result 3 ok\n", raised("OSError", "gone"))).rows
+    assert row.outcome_reason == "OSError: gone"
