@@ -72,3 +72,18 @@ class Gaps:
 def _begins(first: float, gap: float) -> bool:
     """Whether a program that prints a line every `gap` steps would have printed its first one there."""
     return first <= 1 or first % gap in (0, 1)
+
+
+def interval(first: float | None, second: float | None, end: object) -> float | None:
+    """How many steps apart the lines of a run are by its first two; None where they do not tell.
+
+    Its `end` may get a line out of turn: the first line's number is then a multiple of what is asked for, which is longer.
+
+    >>> interval(10, 20, None), interval(500, 900, 900), interval(500, 525, 525)
+    (10, 500, None)
+    """
+    if first is None or second is None:
+        return None
+    if second != end or second - first >= first:
+        return second - first
+    return first if first <= 2 * (second - first) else None

@@ -133,6 +133,7 @@ class _Display:
                 lines.append("***** Running Evaluation *****\n")
         if self.is_over and self.state is not None and step.isdecimal() and int(step) < self.state[1]:
             lines.append(_line(_NOT_LOGGED, {"step": str(self.state[1])}))
+            lines.append(f"TrainOutput(global_step={self.state[1]}, )\n")
         return "".join(lines)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from hpc_llm.causes.found import Found
 from hpc_llm.causes.program import NONE
 from hpc_llm.parsing.completing import tokens_per_step
+from hpc_llm.parsing.gaps import interval
 from hpc_llm.parsing.mixed import LOSSES, has_too_many_lines, in_words
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, TRAIN, UNKNOWN_FORMAT, Row
@@ -277,9 +278,10 @@ def _count_steps(run: LogRun, columns: dict[str, Any], without_first: bool) -> N
 
 def _steps_in_first_line(run: LogRun) -> int | None:
     """As many as in the next line, or those since the start."""
-    if run.first is None or run.second is None or not run.numbered:
+    apart = interval(run.first, run.second, run.known.get("ended_at_step"))
+    if run.first is None or apart is None or not run.numbered:
         return None
-    return max(1, min(int(run.first), int(run.second - run.first)))
+    return max(1, min(int(run.first), int(apart)))
 
 
 def _hold_to_the_run(run: LogRun, columns: dict[str, Any], values: Mapping[str, Value], averages: bool) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from hpc_llm.parsing.gaps import interval
 from hpc_llm.parsing.rules import Value, leave_empty
 
 _EXACT_ENOUGH = 0.1
@@ -78,8 +79,14 @@ def goes_on(values: Mapping[str, Value]) -> bool:
     """
     if values.get("time_went_back"):
         return True
+    first, apart = _figure(values, "first_order"), _interval(values)
+    return first is not None and apart is not None and first > 1.5 * apart + 2 * _EPOCH_ROUNDING
+
+
+def _interval(values: Mapping[str, Value]) -> float | None:
+    """Between two lines, as far as the first two show it."""
     first, second = _figure(values, "first_order"), _figure(values, "second_order")
-    return first is not None and second is not None and first > 1.5 * (second - first) + 2 * _EPOCH_ROUNDING
+    return interval(first, second, values.get("ended_at_step") if "last_step" in values else None)
 
 
 def _before(values: Mapping[str, Value], bar: Bar | None) -> int | None:
@@ -89,7 +96,7 @@ def _before(values: Mapping[str, Value], bar: Bar | None) -> int | None:
         return int(resumed if resumed is not None else begun or 0)
     if goes_on(values):
         return None
-    return 0 if values.get("has_beginning") or "num_examples" in values or _figure(values, "second_order") else None
+    return 0 if values.get("has_beginning") or "num_examples" in values or _interval(values) else None
 
 
 def of_a_summary(summary: Mapping[str, object], total: object) -> float | None:

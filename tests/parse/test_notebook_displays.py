@@ -166,3 +166,30 @@ def test_the_bars_of_cells_before_a_training_are_no_runs(read, bars: str) -> Non
 def test_the_bars_of_a_cell_that_trained_are_those_of_a_run(read, began: str) -> None:
     text = began + "  0%|          | 0/3 [00:00<?, ?it/s]\n 67%|######    | 2/3 [00:02<00:01,  1.0s/it]\n"
     assert len(read(notebook([stream(text)], [display(LOSSES, "318/318 53:00, Epoch 2/2")]), "n.ipynb").rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("logged", "end", "steps"),
+    [
+        ([40], 41, None),  # every 40, 20, 10, … steps: where the training began is not shown
+        ([40], 44, None),
+        ([40], 48, None),
+        ([40], 59, None),
+        ([40], 62, 62),  # of the divisors of 40 only itself is longer than 22
+        ([40], 75, 75),
+        ([40, 80], 84, 84),
+        ([40, 80, 120], 124, 124),
+    ],
+)
+def test_the_end_of_training_is_no_logged_step(read, logged: list[int], end: int, steps: int | None) -> None:
+    shown = display([(step, f"{2.5 - step / 1000}") for step in logged], f"{end}/{end} 10:00, Epoch 1/1")
+    metrics = f"{{'train_runtime': 600.0, 'train_steps_per_second': {end / 600:.3f}}}"
+    outcome = result(f"TrainOutput(global_step={end}, training_loss=2.4, metrics={metrics})")
+    (row,) = read(notebook([shown, outcome]), "n.ipynb").rows
+    assert (row.measured_steps, row.outcome) == (steps, "COMPLETED")
+
+
+@pytest.mark.parametrize("end", [41, 44, 48, 59])
+def test_the_end_of_a_display_alone_is_no_logged_step(read, end: int) -> None:
+    (row,) = read(notebook([display([(40, "2.5")], f"{end}/{end} 10:00, Epoch 1/1")]), "n.ipynb").rows
+    assert (row.measured_steps, row.outcome) == (None, "COMPLETED")
