@@ -89,10 +89,35 @@ _APART = 60
 _DAY = 24 * 3600
 
 
+_WAITED = rb"(?:submi(?:t(?:ted)?|ssion)|qsub|eligible|accrued?|(?:en)?queued?)(?:[ _-]?(?:time|date))?"
+_OF_A_WAIT = re.compile(rb"(?i)" + _WAITED + rb"(?:\b[^\n:=]{0,80} (?:at|on|since))?[\"'\s:=.|<\[(]{0,40}$")
+"""A label of the time at which a job was submitted, or began to wait."""
+_JOB_SUBMITTED = re.compile(rb"(?i)[^\n]{0,40}\b(?:job (?:was )?submitted|submitted (?:batch )?job)\b")
+_RULED = re.compile(rb"[-=+| \t]*")
+_ROWS = 8
+"""So many rows of a table are gone up to its head."""
+
+
+def _is_of_a_wait(text: bytes, stamp: re.Match[bytes]) -> bool:
+    """Whether a stamp is said to be of the time before the job began, by its label, behind it or by the head of its column; or to be of an end by that."""
+    begin = text.rfind(b"\n", 0, stamp.start()) + 1
+    row = text[begin : stamp.start()]
+    if _OF_A_WAIT.search(row[-160:]) or _JOB_SUBMITTED.match(text, stamp.end()):
+        return True
+    above = text[max(0, begin - (_ROWS << 8)) : begin].splitlines()[: -_ROWS - 1 : -1]
+    head = next((line for line in above if not _RULED.fullmatch(line) and not _TIME.search(line)), b"")
+    column = head.split(b"|")[row.count(b"|") :][:1] if b"|" in row else head[: stamp.end() - begin].split()[-1:]
+    return bool(column) and re.fullmatch(rb"(?i)\s*(?:" + _WAITED + rb"|end)\s*", column[0]) is not None
+
+
 _STAMPS = 64
 """So many stamps are looked at."""
 _BEFORE_A_STAMP = re.compile(rb"[ -\[\]-~\t]{0,160}")
 """What a program writes before the time: no character beyond ASCII, and no escaped one, as the pages and answers have that are printed."""
+
+
+def _tells_of_a_program(text: bytes, stamp: re.Match[bytes]) -> bool:
+    return _is_of_a_program(text, stamp.start()) and not _is_of_a_wait(text, stamp)
 
 
 def _is_of_a_program(text: bytes, position: int) -> bool:
@@ -155,7 +180,7 @@ class FirstTime:
         if not self.left:
             return None
         stamps = list(islice(_TIME.finditer(text, begin, max(begin, end)), self.left))
-        match = next((one for one in stamps if _date(one) and _is_of_a_program(text, one.start())), None)
+        match = next((one for one in stamps if _date(one) and _tells_of_a_program(text, one)), None)
         self.left -= len(stamps)
         if self.clock is None:
             self.clock = _first_clock(text, begin, end if match is None else match.start())

@@ -381,6 +381,34 @@ def test_the_first_date_is_no_start_where_something_above_it_was_earlier(read, a
     assert row.started_at == ("2026-01-01T10:00:00" if is_start else None)
 
 
+COLUMNS = "JobID     {:>19} {:>19} {:>19}\n--------- ------------------- ------------------- -------------------\n"
+WAITED, BEGAN, ENDED = "2026-01-01T08:00:00", "2026-01-01T10:00:00", "2026-01-01T11:00:00"
+
+
+@pytest.mark.parametrize(
+    ("summary", "start"),
+    [
+        (f"Submit time  : {WAITED}\nStart time   : {BEGAN}\nEnd time     : {ENDED}\n", BEGAN),
+        (f"Submit              : {WAITED}\nEligible            : {WAITED}\nStart               : {BEGAN}\n", BEGAN),
+        (f"Submitted at: {WAITED}\nEnded at: {ENDED}\n", None),
+        (f"Submission date: {WAITED}\n", None),
+        (f"   SubmitTime={WAITED} EligibleTime={WAITED}\n   AccrueTime={WAITED}\n   StartTime={BEGAN} EndTime={ENDED}\n", BEGAN),
+        (f"Queued since {WAITED}, started {BEGAN}\n", BEGAN),
+        (f"000 (7.0.0) {WAITED} Job submitted from host: a\n001 (7.0.0) {BEGAN} Job executing on host: b\n", BEGAN),
+        (f"Job 7 was submitted from host a by me on {WAITED}\n", None),
+        (COLUMNS.format("Submit", "Start", "End") + f"7         {WAITED} {BEGAN} {ENDED}\n7.batch   {BEGAN} {BEGAN} {ENDED}\n", BEGAN),
+        (COLUMNS.format("Submit", "Eligible", "End") + f"7         {WAITED} {WAITED} {ENDED}\n7.batch   {BEGAN} {BEGAN} {ENDED}\n", None),
+        (f"JobID|Submit|Start|End\n7|{WAITED}|{BEGAN}|{ENDED}\n", BEGAN),
+        (f"[{BEGAN}] submit.py: 4 requests are submitted\n", BEGAN),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("said", ["train.py: error: unrecognized arguments: --lrr 1\n", "slurmstepd: error: a node\n"])
+def test_the_time_at_which_a_job_was_submitted_is_no_start(read, summary: str, start: str | None, said: str) -> None:
+    """What a site's epilogue, scontrol, sacct or HTCondor's log tells of a job."""
+    (row,) = read(said + "=" * 78 + "\n" + summary).rows
+    assert row.started_at == start
+
+
 MEGATRON = " iteration {i:8}/ {n:8} | consumed samples: 16 | elapsed time per iteration (ms): 5.0 | learning rate: 1.0E-04 | global batch size: 16 | lm loss: 2.5E+00 |\n"
 
 
