@@ -145,3 +145,50 @@ def test_an_array_that_no_gpu_of_that_size_holds_is_not_answered_with_half_a_bat
     assert "halve the micro batch" not in found.remedy and "sdpa" in found.remedy
     fits = diagnose_stream(io.BytesIO((TRAINS + text.replace(asked, "79.90")).encode()))
     assert "1/" not in fits.remedy
+
+
+def tensorflow(free: list[str], made: list[int]) -> str:
+    """What TensorFlow says of its GPUs when it starts."""
+    said = "".join(
+        f"I gpu_device.cc:1432] Found device {n} with properties: \nname: A major: 6 minor: 1\npciBusID: 0000:0{n}:00.0\n"
+        f"totalMemory: 8.00GiB freeMemory: {one}\n"
+        for n, one in enumerate(free)
+    )
+    return said + "".join(
+        f"I gpu_device.cc:1115] Created TensorFlow device (/job:localhost/replica:0/task:0/device:GPU:{n} with {one} MB memory) -> "
+        f"physical GPU (device: {n}, name: A)\n"
+        for n, one in enumerate(made)
+    )
+
+
+def refused(first_mb: int, times: int) -> str:
+    amounts = [int((first_mb << 20) * 0.9**n) for n in range(times)]
+    return "".join(
+        f"E cuda_driver.cc:806] failed to allocate {one / 2**30:.2f}G ({one} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"
+        for one in amounts
+    )
+
+
+ON_GPU = "W op_kernel.cc:1273] OP_REQUIRES failed at a.cc:1 : Resource exhausted: OOM when allocating tensor with shape[16,64] and type float on /job:localhost/replica:0/task:0/device:GPU:{} by allocator b\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "by_others"),
+    [
+        (tensorflow(["7.80GiB"] * 2, [7600, 7600]) + refused(7600, 20), True),  # all that it was promised, and a fifth of it, is gone
+        (tensorflow([], [7600]) + refused(7600, 20), True),
+        (tensorflow(["7.80GiB"], [7600]) + refused(7600, 2), False),  # a little less was there
+        (tensorflow(["7.80GiB"], [7600]) + refused(2048, 20), False),  # it held the rest
+        (tensorflow(["7.80GiB", "0.20GiB"], [7600, 100]) + ON_GPU.format(1), True),
+        (tensorflow(["7.80GiB", "210.50MiB"], [7600, 100]) + ON_GPU.format(0), False),
+        (tensorflow(["7.80GiB"], [7600]) + ON_GPU.format(0), False),
+        (tensorflow(["300.00MiB"], [100]) + refused(100, 2), True),
+        (refused(7600, 20), False),
+    ],
+)  # fmt: skip
+def test_what_others_hold_is_told_by_tensorflows_own_figures(text: str, by_others: bool) -> None:
+    found = diagnose_stream(io.BytesIO(text.encode()))
+    assert found.cause.id == "device_oom"
+    assert ("in the hands of other processes" in found.meaning) == by_others
+    assert ("nvidia-smi" in found.remedy.splitlines()[0]) == by_others
+    assert ("micro batch" in found.remedy) != by_others
