@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _COUNTED = re.compile(
     rb"^(?P<before>[A-Za-z][^\n\d|]{0,80}?)(?P<number>\d{1,9})(?P<behind>[^\n|]{0,120})$", re.MULTILINE
@@ -34,9 +35,16 @@ def is_outlived_by_work(text: bytes, position: int) -> bool:
     >>> is_outlived_by_work(b"conda: not found\\n" + b"".join(b"part %d done\\n" % n for n in range(20)), 10)
     True
     """
-    begin = text.find(b"\n", position) + 1
-    behind = text[begin : begin + _LOOKED_AT] if begin else b""
-    return not misses(behind) and (counts_on(behind) or _OF_THE_NETWORK.search(behind) is not None)
+    missed, begun = _places(text)
+    return missed < position < begun
+
+
+@lru_cache(maxsize=1)
+def _places(text: bytes) -> tuple[int, int]:
+    """Where something is missed last, and where work begins last; asked for each of a text's signs, and looked for once."""
+    missed = max((one.start() for one in _MISSES.finditer(text)), default=-1)
+    broken = max((one.start() for one in _OF_THE_NETWORK.finditer(text)), default=-1)
+    return missed, max(broken, _last_count(text))
 
 
 def misses(text: bytes) -> bool:
@@ -50,14 +58,21 @@ def counts_on(text: bytes) -> bool:
     >>> counts_on(b"".join(b"srun: error: n%d: task %d: Exited with exit code 1\\n" % (n, n) for n in range(20)))
     False
     """
-    counts: dict[bytes, tuple[int, int]] = {}
-    for line in _COUNTED.finditer(text, 0, _LOOKED_AT):
+    return _last_count(text[:_LOOKED_AT]) >= 0
+
+
+def _last_count(text: bytes) -> int:
+    """Where the last lines begin that count on; -1 where none do."""
+    counts: dict[bytes, tuple[int, int, int]] = {}
+    last = -1
+    for line in _COUNTED.finditer(text):
         shape = line["before"] + b"#" + _DIGITS.sub(b"#", line["behind"])
         if b" " not in shape.strip() or _NO_WORK.search(shape):
             continue
-        last, times = counts.get(shape, (-1, 0))
-        times = times + 1 if int(line["number"]) == last + 1 else 1
+        number = int(line["number"])
+        before, times, begin = counts.get(shape, (-1, 0, 0))
+        times, begin = (times + 1, begin) if number == before + 1 else (1, line.start())
         if times >= _TIMES:
-            return True
-        counts[shape] = (int(line["number"]), times)
-    return False
+            last = max(last, begin)
+        counts[shape] = (number, times, begin)
+    return last

@@ -10,7 +10,7 @@ from hpc_llm.parsing.joining import merge
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.run import OF_THE_JOB, LogRun
 
-_OF_SRUN = re.compile(rb"(?:[^\w\n]{0,8}srun: [^\n]*\n)*")
+_OF_SRUN = re.compile(rb"(?:[^\w\n]{0,8}srun: [^\n]{0,1000}\n)*")
 
 
 def end_of_last_words(text: bytes, position: int) -> int:

@@ -118,7 +118,7 @@ _NO_SLURM = re.compile(
 
 _GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
 _OF_A_NODE = (
-    "nodes", "ntasks-per-node", "ntasks-per-socket", "ntasks-per-core", "cpus-per-task", "mincpus", "mem", *_GPUS, "sockets-per-node",
+    "ntasks-per-node", "ntasks-per-socket", "ntasks-per-core", "cpus-per-task", "mincpus", "mem", *_GPUS, "sockets-per-node",
     "cores-per-socket", "threads-per-core", "extra-node-info", "tmp",
 )  # fmt: skip
 _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
