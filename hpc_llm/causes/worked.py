@@ -36,7 +36,8 @@ def is_outlived_by_work(text: bytes, position: int) -> bool:
     True
     """
     missed, begun = _places(text)
-    return missed < position < begun
+    end = text.find(b"\n", position)
+    return end >= 0 and missed < end < begun
 
 
 @lru_cache(maxsize=1)
@@ -70,7 +71,7 @@ def _last_count(text: bytes) -> int:
         if b" " not in shape.strip() or _NO_WORK.search(shape):
             continue
         number = int(line["number"])
-        before, times, begin = counts.get(shape, (-1, 0, 0))
+        before, times, begin = counts.get(shape, (-2, 0, 0))
         times, begin = (times + 1, begin) if number == before + 1 else (1, line.start())
         if times >= _TIMES:
             last = max(last, begin)
