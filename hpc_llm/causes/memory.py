@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hpc_llm.causes import accelerators
+from hpc_llm.causes import accelerators, tensorflow_memory
 from hpc_llm.causes.cause import STARTED, Cause, Role, Sign, sign
 from hpc_llm.causes.exits import exit_code, exit_texts
 from hpc_llm.causes.impossible_sizes import is_possible
 from hpc_llm.causes.own_ends import is_ended_from_elsewhere
 from hpc_llm.causes.schedulers import by_signal, lsf, openmpi_signal, pbs_status
 from hpc_llm.causes.summaries import is_of_a_summary, state
-from hpc_llm.causes.tensorflow_memory import HELD_BY_OTHERS
 from hpc_llm.causes.watchers import is_of_a_program
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import out_of_memory as words
@@ -163,12 +162,7 @@ DEVICE_OOM = Cause(
             r"\bwith error ?: HSA_STATUS_ERROR_OUT_OF_RESOURCES",
             confidence=0.85,
         ),
-        HELD_BY_OTHERS,
-        sign(
-            ("from device:", "OOM when allocating tensor"),
-            r"failed to allocate (?P<asked>[\d.]+[KMGT]i?B?) \(\d+ bytes\) from device|OOM when allocating tensor",
-            confidence=0.9,
-        ),
+        *tensorflow_memory.SIGNS,
         *accelerators.SIGNS,
     ),
 )

@@ -1,4 +1,4 @@
-"""GPU memory that TensorFlow did not get because other processes held it, by what it says when it starts and when it asks.
+"""GPU memory that TensorFlow did not get, and whether other processes held it, by what it says when it starts and when it asks.
 
 It makes a device of nearly all that is free, and asks for that amount when the first array is needed; where that is refused, for a tenth less
 again and again. An amount that is smaller by what it holds already is asked for later.
@@ -48,11 +48,18 @@ _REMEDY = (
     "those on one GPU take what they need alone (export TF_FORCE_GPU_ALLOW_GROWTH=true)"
 )
 
-HELD_BY_OTHERS = sign(
-    ("from device:", "OOM when allocating tensor"),
-    r"failed to allocate (?P<asked>[\d.]+[KMGT]i?B?) \(\d+ bytes\) from device|OOM when allocating tensor",
-    confidence=0.96,  # more than the driver's words on the same line
-    where=_is_held_by_others,
-    meaning="The GPU's memory ran out, and most of it was in the hands of other processes.",
-    remedy=_REMEDY,
+HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
+_LITERALS = ("from device:", "OOM when allocating tensor")
+_RAN_OUT = r"failed to allocate (?P<asked>[\d.]+[KMGT]i?B?) \(\d+ bytes\) from device|OOM when allocating tensor"
+
+SIGNS = (
+    sign(
+        _LITERALS,
+        _RAN_OUT,
+        confidence=0.96,  # more than the driver's words on the same line
+        where=_is_held_by_others,
+        meaning=HELD_BY_OTHERS,
+        remedy=_REMEDY,
+    ),
+    sign(_LITERALS, _RAN_OUT, confidence=0.9),
 )

@@ -14,6 +14,7 @@ from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, DEVICE_OOM, PAGE_LOCKED_REMEDY, SHARE_REMEDY
 from hpc_llm.causes.outlived import TAKEN_DOWN
 from hpc_llm.causes.program import NONE, OF_A_CHILD, PYTHON_EXCEPTION, UNKNOWN
+from hpc_llm.causes.tensorflow_memory import HELD_BY_OTHERS
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.causes.workload import SERVES, TRAINS
 from hpc_llm.diagnosis import after_end, standard_library, unnamed
@@ -45,7 +46,6 @@ _LIMIT_REACHED = (
 _OF_AN_ENGINE = "The GPU's memory ran out: the model's weights and the cache of what it has read do not fit into the part that the program may use."
 _CALL_FAILED = "A call of the program, or of a library that it uses, failed: the evidence says which."
 _OF_SOMETHING = "The memory of the GPU or accelerator ran out: what the program keeps there does not fit."
-_HELD_BY_OTHERS = "The GPU's memory ran out, and most of it was in the hands of other processes."
 _NOT_FULL = (
     "The GPU's memory was asked for and refused, though by these figures clearly more of it was free: the model does not fill it, and "
     "something else is in the way."
@@ -233,7 +233,7 @@ def _meaning(verdict: Verdict, details: Mapping[str, str]) -> str:
     if verdict.cause.id == "device_oom" and is_refused(details):
         return _NOT_FULL
     if verdict.cause.id == "device_oom" and is_filled_by_others(details):
-        return _HELD_BY_OTHERS
+        return HELD_BY_OTHERS
     if verdict.cause.id == "device_oom" and not _has_own_remedy(verdict) and (there := meaning_in(details)) is not None:
         return there
     if verdict.cause.id == "device_oom" and not verdict.is_guess and (details.get("engine") or _is_of_engine(verdict)):
