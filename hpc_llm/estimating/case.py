@@ -124,7 +124,7 @@ class Case:
     @property
     def paged_bytes(self) -> int:
         """Of the moments of a paged optimizer, which lie in memory that GPU and host share, outside of torch's allocator."""
-        if "paged" not in self.plan.optimizer.type.lower():
+        if "paged" not in self.plan.optimizer.type.lower() or not self.plan.parallel.gpus_per_node:
             return 0
         is_split = self.stage > 0 or self.plan.engine.name == "fsdp2"
         return self.moments_width * self.trained // (self.shares if is_split else 1)

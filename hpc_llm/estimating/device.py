@@ -38,7 +38,7 @@ def device_need(case: Case, gpu: Gpu, unknown: float, *, expands: bool = False) 
     stuck = _pieces_of_graphs(case, moment, expands=expands) + (0 if expands else fragments(case))
     slack = known.slack.get(case.plan.engine.name, known.slack["counted"])
     capacity = int((gpu.memory_gib or 0) * _GIB) or None
-    paged = case.paged_bytes if case.plan.parallel.gpus_per_node else 0
+    paged = case.paged_bytes
     part = known.device_capacity
     return Device(
         breakdown=moment.terms,
@@ -66,11 +66,9 @@ def peak_moment(case: Case) -> Moment:
     moments = engine.moments(case, activations_of(case))
     is_on_gpu = case.plan.parallel.gpus_per_node > 0
     found = max(moments if is_on_gpu else as_on_cpu(case, moments), key=lambda one: one.total)
-    terms = dict(found.terms)
-    if is_on_gpu:
-        if "optimizer states" in terms:
-            terms["optimizer states"] -= min(terms["optimizer states"], case.paged_bytes)
-        terms["workspaces"] = constants().workspaces
+    terms = {**found.terms, **({"workspaces": constants().workspaces} if is_on_gpu else {})}
+    if states := terms.get("optimizer states"):
+        terms["optimizer states"] = states - min(states, case.paged_bytes)
     return Moment(name=found.name, terms={name: size for name, size in terms.items() if size})
 
 
