@@ -132,7 +132,7 @@ class LogFindings:
         for block in kept:
             self._count_steps(block)
             self._search(block)
-        self.counts_on = not worked.misses(first[:_LOOKED_AT]) and worked.counts_on(first)
+        self.counts_on = worked.begins_with_work(first)
         self.found = without_repeated(self.found, self._overcome)
         if last is not None:
             self._finish(last)

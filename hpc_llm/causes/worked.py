@@ -48,18 +48,14 @@ def _places(text: bytes) -> tuple[int, int]:
     return missed, max(broken, _last_count(text))
 
 
-def misses(text: bytes) -> bool:
-    """Whether something is not found in `text` that a module or an environment brings."""
-    return _MISSES.search(text) is not None
+def begins_with_work(text: bytes) -> bool:
+    """Whether lines at the beginning of `text` that are the same but for their numbers count on by one, and nothing is missed there.
 
-
-def counts_on(text: bytes) -> bool:
-    """Whether lines at the beginning of `text` that are the same but for their numbers count on by one.
-
-    >>> counts_on(b"".join(b"srun: error: n%d: task %d: Exited with exit code 1\\n" % (n, n) for n in range(20)))
+    >>> begins_with_work(b"".join(b"srun: error: n%d: task %d: Exited with exit code 1\\n" % (n, n) for n in range(20)))
     False
     """
-    return _last_count(text[:_LOOKED_AT]) >= 0
+    first = text[:_LOOKED_AT]
+    return _MISSES.search(first) is None and _last_count(first) >= 0
 
 
 def _last_count(text: bytes) -> int:
