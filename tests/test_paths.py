@@ -101,13 +101,13 @@ def test_what_a_profile_names_and_is_not_here_is_said(tmp_path: Path) -> None:
             "python": {"kind": "conda", "env": "${UNSET_HERE}/e", "hook": "~/hook.sh"},
         },
     )
-    assert list(missing_paths(cluster, {"HOME": str(tmp_path)})) == [
+    assert list(missing_paths(cluster, {"HOME": str(tmp_path)}, "a login node")) == [
         f"there is no {tmp_path}/modules here, which prelude.use of cluster mi210 names",
         f"there is no {tmp_path}/hook.sh here, which prelude.python.hook of cluster mi210 names",
     ]
     (tmp_path / "modules").mkdir()
     (tmp_path / "hook.sh").touch()
-    assert list(missing_paths(cluster, {"HOME": str(tmp_path)})) == []
+    assert list(missing_paths(cluster, {"HOME": str(tmp_path)}, "a login node")) == []
 
 
 def test_without_user_a_folder_is_that_of_the_name_that_the_job_asks_id_for(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_without_user_a_folder_is_that_of_the_name_that_the_job_asks_id_for(tmp_
     )
     home = {"HOME": str(tmp_path / "home" / "somebody-else")}
     for environ, user in ((home, name), ({**home, "USER": ""}, name), ({**home, "USER": "given"}, "given")):
-        [said] = missing_paths(cluster, environ)
+        [said] = missing_paths(cluster, environ, "a login node")
         assert said == f"there is no {tmp_path}/{user}/modules here, which prelude.use of cluster mi210 names"
     (tmp_path / name / "modules").mkdir(parents=True)
-    assert list(missing_paths(cluster, home)) == []
+    assert list(missing_paths(cluster, home, "a login node")) == []
 
 
 @pytest.mark.parametrize("weights", ["checkpoint", "random"])

@@ -174,14 +174,14 @@ def check_site(batch: Batch, plan: Plan, *, force: bool = False, dry_run: bool =
             "`hpc-llm render` prints the script without it."
         )
     cluster = batch.cluster.on(batch.cluster.partition(plan.job.partition))
+    here = f"the machine of cluster {name}" if scheduler.is_this_machine else f"a login node of {name}"
     absent: list[str] = (
-        list(missing_paths(cluster, os.environ)) if scheduler.is_answering() else []
+        list(missing_paths(cluster, os.environ, here)) if scheduler.is_answering() else []
     )  # else this is some other machine
     if scheduler.is_this_machine and cluster.prelude.python.kind == "current" and not cluster.prelude.load:
         absent += _lacking(batch)
     for objection in [*scheduler.objections(plan, cluster), *absent]:
         if not force:
-            here = f"the machine of cluster {name}" if scheduler.is_this_machine else f"a login node of {name}"
             way = (
                 objection.remedy
                 if isinstance(objection, Objection)

@@ -91,8 +91,9 @@ def expanded(text: str, environ: Mapping[str, str]) -> str | None:
     return None if _UNKNOWN.search(text) else text
 
 
-def missing_paths(cluster: Cluster, environ: Mapping[str, str]) -> Iterator[Objection]:
-    """An objection for each folder or file of the profile that is not here, and without which the job would end at once."""
+def missing_paths(cluster: Cluster, environ: Mapping[str, str], here: str) -> Iterator[Objection]:
+    """An objection for each folder or file of the profile that is not `here`, as a login node is called, and without which the job would
+    end at once."""
     python, prelude = cluster.prelude.python, cluster.prelude
     named = [("prelude.use", folder) for folder in prelude.use]
     if python.kind in ("conda", "venv") and python.env:
@@ -105,7 +106,7 @@ def missing_paths(cluster: Cluster, environ: Mapping[str, str]) -> Iterator[Obje
             file = where_to_change("clusters", cluster.name)
             yield Objection(
                 f"there is no {path} here, which {field} of cluster {cluster.name} names",
-                f"Is this a login node of {cluster.name}? Then give {field} what there is, in {file}; --force submits all the same.",
+                f"Is this {here}? Then give {field} what there is, in {file}; --force submits all the same.",
             )
 
 
