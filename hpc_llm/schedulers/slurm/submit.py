@@ -121,6 +121,7 @@ _OF_A_NODE = (
     "ntasks-per-node", "ntasks-per-socket", "ntasks-per-core", "cpus-per-task", "mincpus", "mem", *_GPUS, "sockets-per-node",
     "cores-per-socket", "threads-per-core", "extra-node-info", "tmp",
 )  # fmt: skip
+_IN_EXTRA = "unless --sbatch says it, it is in request.extra of the cluster's profile"
 _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
     (
         re.compile(r"invalid feature specification", re.IGNORECASE),
@@ -135,7 +136,7 @@ _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
     (
         re.compile(r"invalid qos", re.IGNORECASE),
         ("qos",),
-        "unless --sbatch says it, it is in request.extra of the cluster's profile",
+        _IN_EXTRA,
     ),
     (
         re.compile(r"generic resource|gres specification|invalid gres", re.IGNORECASE),
@@ -151,12 +152,12 @@ _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
     (
         re.compile(r"reservation", re.IGNORECASE),
         ("reservation",),
-        "`scontrol show reservation` lists them; unless --sbatch says it, it is in request.extra of the cluster's profile",
+        f"`scontrol show reservation` lists them; {_IN_EXTRA}",
     ),
     (
         re.compile(r"invalid node name", re.IGNORECASE),
         ("exclude", "nodelist"),
-        "`sinfo -N -h -o %N` lists the nodes that there are; unless --sbatch says it, it is in request.extra of the cluster's profile",
+        f"`sinfo -N -h -o %N` lists the nodes that there are; {_IN_EXTRA}",
     ),
     (
         re.compile(r"dependency problem", re.IGNORECASE),
@@ -166,7 +167,7 @@ _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
     (
         re.compile(r"license", re.IGNORECASE),
         ("licenses",),
-        "`scontrol show licenses` lists them; unless --sbatch says it, it is in request.extra of the cluster's profile",
+        f"`scontrol show licenses` lists them; {_IN_EXTRA}",
     ),
     (
         re.compile(r"node configuration", re.IGNORECASE),
