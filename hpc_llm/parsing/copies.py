@@ -53,8 +53,6 @@ class Copies:
     """All of the text at hand, in order."""
     place: int = 0
     """Where among them the line stands."""
-    is_behind_failure: bool = False
-    """Between the first step of the run and the line that was last asked of, the second, a failure stands."""
     _run: LogRun | None = None
     _copied: set[float] = field(default_factory=set)
     """Steps of that run which were printed more than once."""
@@ -175,24 +173,9 @@ class Copies:
         found: Hit,
         chunk: bytes,
         distance: int,
-        values: Mapping[str, Value],
-    ) -> bool:
-        """Whether another rank printed this step already; `order` is its number, or its epoch, and the last step ended so many bytes before."""
-        self.is_behind_failure = run.lines == 1 and self.has_failed(chunk, found.start - distance, found.start)
-        return self._is_numbered_copy(run, number, order, found, chunk, distance, "loss" in values) or self._says_again(
-            run, found, values
-        )
-
-    def _is_numbered_copy(
-        self,
-        run: LogRun,
-        number: float | None,
-        order: float | None,
-        found: Hit,
-        chunk: bytes,
-        distance: int,
         has_loss: bool,
     ) -> bool:
+        """Whether another rank printed this step already; `order` is its number, or its epoch, and the last step ended so many bytes before."""
         if order is not None and run.last is not None and order > run.last and self._is_numbered(run, found, chunk):
             run.stream = stream_of(chunk, found.start)
             return False
@@ -211,6 +194,10 @@ class Copies:
     def has_failed(self, chunk: bytes, since: int, until: int) -> bool:
         """Whether what was printed since the last step line tells of a failure or a restart; before the chunk, if that is where it stands."""
         return (since < 0 and self._failed) or FAILED.search(chunk, max(0, since), until) is not None
+
+    def failed_once(self, run: LogRun, found: Hit, chunk: bytes, distance: int) -> bool:
+        """Whether the run has one step alone, which ended so many bytes before, and a failure stands behind it."""
+        return run.lines == 1 and self.has_failed(chunk, found.start - distance, found.start)
 
     def leave(
         self, chunk: bytes, since: int, run: LogRun | None = None, told: Iterable[Mapping[str, Value]] = ()
@@ -243,7 +230,7 @@ class Copies:
         numbers = [number, *islice(self._coming(rule), _ENOUGH)]
         return all(other > one for one, other in pairwise(numbers))
 
-    def _says_again(self, run: LogRun, found: Hit, values: Mapping[str, Value]) -> bool:
+    def says_again(self, run: LogRun, found: Hit, values: Mapping[str, Value]) -> bool:
         """Whether a line that tells of a place in an epoch is another rank's copy: it says what one of the last lines said."""
         if not _tells_a_place(found, values):
             return False

@@ -271,15 +271,15 @@ class Scanner:
         order = values.get("order", values.get("step"))
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         step = None if "order" in values else number
-        position = self._offset + found.start
+        position, distance = self._offset + found.start, self._offset + found.start - self._last_step_end
         if not jobs.is_own(self.run) and self._goes_on(self.runs[-2], step, position):
             rejoin(self.runs)
         if is_stray(self.runs, step):
             rejoin(self.runs)
-        if self.run.mixed is None and self._copies.takes_second_line(self.run, found, values, self._rules_of_step):
+        is_second = not self.run.mixed and self._copies.takes_second_line(self.run, found, values, self._rules_of_step)
+        if is_second or self._is_mixed(found, number, values, chunk):
             return
-        if self._is_mixed(found, number, values, chunk):
-            return
+        failed = self._copies.failed_once(self.run, found, chunk, distance)
         is_over = self.run.over and not self._goes_on(self.run, step, position)
         if is_over and self._copies.is_behind_end(self.run, number, values, found, chunk, self._rules_of_step):
             self.run.learn_peaks(values)
@@ -291,14 +291,16 @@ class Scanner:
             self._rules_of_step.add(rule)
             self.run.add_to_step(values)
             return
-        elif self._copies.is_copy(self.run, step, number, found, chunk, position - self._last_step_end, values):
+        elif self._copies.is_copy(
+            self.run, step, number, found, chunk, distance, "loss" in values
+        ) or self._copies.says_again(self.run, found, values):
             self._copies.note(self.run, number)
             self._last_step_end = position + found.end - found.start  # many ranks print many lines
             self.run.learn_peaks(values)
             return
         elif self._shows_two_rows(number):
             return
-        elif self._later.are_of_another(self.run, found, number, values, self._copies.is_behind_failure):
+        elif self._later.are_of_another(self.run, found, number, values, failed):
             self._begin(chunk, found.start, only_after_results=False)
         self._open(found, number, values, chunk)
         self._rules_of_step = {rule}
