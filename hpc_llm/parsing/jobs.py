@@ -53,8 +53,8 @@ def compare(run: LogRun, before: LogRun) -> None:
 def follow(run: LogRun, before: LogRun) -> None:
     """A run begins; what it says behind the end of a job is read with what stands right above it."""
     compare(run, before)
-    if run.aftermath is not None:
-        run.tail.latest = before.tail.latest
+    if run.aftermath is not None and run.aftermath.is_of_step:
+        run.tail.above = before.tail.latest
     before.tail.latest = b""
 
 

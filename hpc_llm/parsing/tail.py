@@ -21,6 +21,7 @@ from hpc_llm.causes.endings import end_of
 from hpc_llm.causes.found import Found, is_loud, signs_in
 from hpc_llm.causes.outlived import BY_FIGURES, TAKEN_DOWN
 from hpc_llm.causes.schedulers import is_of_another_job
+from hpc_llm.causes.tracebacks import TRACEBACK
 from hpc_llm.causes.verdict import Verdict, decide, left_of, of_errors_alone
 from hpc_llm.parsing.exits import Exits
 from hpc_llm.parsing.rules import Value
@@ -28,7 +29,7 @@ from hpc_llm.parsing.unread import Lookalikes
 
 KEPT = 1 << 20
 """Bytes without a step that are searched for everything; before them, only what is loud."""
-_BEFORE = 1 << 13
+_BEFORE, _ABOVE = 1 << 13, 1200
 _MOST = 1000
 """Signs that are kept; a log that holds more repeats itself."""
 
@@ -69,6 +70,13 @@ class Part:
         return found
 
 
+def _with_traceback(end: bytes) -> bytes:
+    """The end of a text from above the last heading of a traceback on, which may go on behind it; nothing where there is none: signs are
+    looked for in what is kept, once for each of perhaps thousands of runs."""
+    heading = end.rfind(TRACEBACK)
+    return end[end.rfind(b"\n", 0, max(0, heading - _ABOVE)) + 1 :] if heading >= 0 else b""
+
+
 @dataclass
 class Tail:
     """The end of a run's text, while the run is read."""
@@ -78,8 +86,10 @@ class Tail:
     """Signs in text that is not kept any more, and that no step took back."""
     length: int = 0
     """Bytes that were added."""
+    above: bytes = b""
+    """What stands right above the first part, where that says what it means."""
     latest: bytes = b""
-    """The end of the text so far: what stands right above a line may say what it means."""
+    """The end of the text so far."""
     size: int = 0
     """Bytes that are kept."""
     unread: Lookalikes = field(default_factory=Lookalikes)
@@ -138,8 +148,8 @@ class Tail:
             self.begins_with = later_on.Opening.of(part.text)
         if part.steps and self.first_step is None:
             self.first_step = part.position + part.steps[0]
-        part = replace(part, before=part.before or self.latest)
-        self.latest = part.end
+        part = replace(part, before=part.before or self.above or _with_traceback(self.latest))
+        self.above, self.latest = b"", part.end
         if len(part.steps) > TRAINED_ON:
             cut = part.steps[-TRAINED_ON]
             before = replace(part, text=part.text[:cut]).end
