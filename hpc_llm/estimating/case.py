@@ -59,7 +59,7 @@ class Case:
     @cached_property
     def packed(self) -> int:
         """Numbers that are quantized."""
-        return self.sizes.in_matrices if self.is_quantized else 0
+        return sum(many * rows * columns for many, rows, columns in self.sizes.quantizable()) if self.is_quantized else 0
 
     @cached_property
     def packed_bytes(self) -> int:
@@ -68,8 +68,7 @@ class Case:
         if how is None:
             return 0
         if self.is_int8:
-            rows = sum(block.count * rows for block in self.sizes.blocks for rows, _ in block.matrices.values())
-            return self.packed + 4 * rows
+            return self.packed + sum(4 * many * rows for many, rows, _ in self.sizes.quantizable())
         return int(self.packed * (0.5 + (1 / 64 + 4 / 64 / 256 if how.double_quant else 4 / 64)))
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from hpc_llm.planning.encoder_decoder import EncoderDecoder
@@ -52,6 +52,8 @@ class Sizes:
     is_tied: bool
     """Whether the output head is the input embedding."""
     blocks: tuple[Block, ...]
+    never_quantized: tuple[str, ...] = ()
+    """Linear layers that stay as they are in a quantized model, by name."""
     doubt: str = ""
     """Why no run of such a model may tell what it takes, in words; empty where some were measured."""
 
@@ -72,6 +74,13 @@ class Sizes:
     def in_matrices(self) -> int:
         """In the linear layers of all blocks, the output head apart."""
         return sum(block.count * block.weights for block in self.blocks)
+
+    def quantizable(self) -> Iterator[tuple[int, int, int]]:
+        """Linear layers that a quantized model packs: how many, and the rows and columns of each."""
+        for block in self.blocks:
+            for name, (rows, columns) in block.matrices.items():
+                if name not in self.never_quantized:
+                    yield block.count, rows, columns
 
     @property
     def largest_matrix(self) -> int:
@@ -157,5 +166,6 @@ def _of_t5(shape: EncoderDecoder) -> Sizes:
         vocabulary=shape.vocab_size,
         is_tied=shape.tie_word_embeddings,
         blocks=(encoder, decoder),
+        never_quantized=("wo",),  # which transformers keeps as it is, and so does the worker
         doubt="an encoder and a decoder: counted from its layers, no such run was measured",
     )

@@ -187,6 +187,17 @@ def test_what_is_quantized_takes_half_a_byte_and_its_scales() -> None:
     assert single.packed_bytes == packed * 9 // 16
 
 
+@pytest.mark.parametrize(("kind", "bytes_of_a_number"), [("qlora", 0.516), ("int8", 1.0)])
+def test_what_a_quantized_t5_keeps_whole_is_counted_so(kind: str, bytes_of_a_number: float) -> None:
+    """Its `wo`, whose type transformers looks at: 48 of 5120 x 2048, beside two embeddings of 32128 x 2048."""
+    case = case_of(kind, model="flan-t5-xl", gpus=1)
+    layers = 24 * (4 * 2048**2 + 2 * 2048 * 5120) + 24 * (8 * 2048**2 + 2 * 2048 * 5120)
+    assert case.packed == layers
+    assert case.packed_bytes / layers == pytest.approx(bytes_of_a_number, rel=0.003)
+    whole = case.frozen if kind == "qlora" else case.trained
+    assert whole == pytest.approx(48 * 5120 * 2048 + 2 * 32128 * 2048, rel=0.001)
+
+
 def test_adapters_are_two_thin_matrices_on_each_linear_layer() -> None:
     case = case_of("lora")
     assert case.trained == case.adapters == 32 * 8 * (4 * 8192 + 3 * (4096 + 11008))
