@@ -59,7 +59,9 @@ class Case:
     @cached_property
     def packed(self) -> int:
         """Numbers that are quantized."""
-        return sum(many * rows * columns for many, rows, columns in self.sizes.quantizable()) if self.is_quantized else 0
+        return (
+            sum(many * rows * columns for many, rows, columns in self.sizes.quantizable()) if self.is_quantized else 0
+        )
 
     @cached_property
     def packed_bytes(self) -> int:
