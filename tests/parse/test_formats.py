@@ -16,7 +16,7 @@ MIB = 2**20
 def test_every_module_of_the_folder_is_a_format():
     names = [f.name for f in formats()]
     assert {"hpc-llm", "homework-v1", "homework-v2", "hf-trainer", "deepspeed", "megatron", "torchtitan", "nemo", "lightning",
-            "composer", "llama-factory", "ms-swift", "axolotl", "nanogpt", "accelerate", "vllm", "slurm", "mlperf", "profiler",
+            "composer", "llama-factory", "ms-swift", "axolotl", "nanogpt", "build-nanogpt", "accelerate", "vllm", "slurm", "mlperf", "profiler",
             "trainer-state"} <= set(names)  # fmt: skip
 
 
@@ -778,6 +778,83 @@ def test_nanogpt(row, steps):
     assert (found.step_time_s_mean, found.mfu, found.tokens_per_second) == (2.0, None, 245_760.0)
     assert [s.tokens_per_second for s in steps(text)][1] == 245_760.0
     assert found.measured_steps == 2  # the time is that of the step that is printed; the last holds an evaluation, too
+
+
+BUILD_NANOGPT = (
+    "total desired batch size: 524288\n=> calculated gradient accumulation steps: 4\n"
+    "num decayed parameter tensors: 50, with 124,354,560 parameters\nnum non-decayed parameter tensors: 98, with 121,344 parameters\n"
+    "validation loss: 10.9375\n"
+    "step     0 | loss: 10.954321 | lr 8.4e-07 | norm: 15.25 | dt: 9500.00ms | tok/sec: 55188.21\n"
+    "step     1 | loss: 10.812345 | lr 1.7e-06 | norm: 14.50 | dt: 500.00ms | tok/sec: 1048576.00\n"
+    "step     2 | loss: 10.612345 | lr 2.5e-06 | norm: 12.75 | dt: 500.00ms | tok/sec: 1048576.00\n"
+    "validation loss: 10.5000\nHellaSwag accuracy: 2600/10042=0.2589\n"
+    "step     3 | loss: 10.412345 | lr 3.4e-06 | norm: 11.25 | dt: 8000.00ms | tok/sec: 65536.00\n"
+)
+
+
+def test_build_nanogpt(row, steps):
+    found = row(BUILD_NANOGPT)
+    assert (found.format, found.num_parameters, found.gradient_accumulation_steps) == ("build-nanogpt", 124_475_904, 4)
+    assert (found.loss_first, found.loss_last, found.eval_loss) == (10.954321, 10.412345, 10.5)
+    assert (found.step_time_s_mean, found.tokens_per_second) == (0.5, 1_048_576.0)
+    assert found.measured_steps == 2, "neither the first step nor the one whose clock an evaluation is in"
+    assert [(s.step, s.learning_rate, s.grad_norm) for s in steps(BUILD_NANOGPT)][1] == (1, 1.7e-6, 14.5)
+    without_unit = BUILD_NANOGPT.replace("ms |", " |")
+    assert (row(without_unit).step_time_s_mean, row(without_unit).tokens_per_second) == (None, 1_048_576.0)
+    assert row(BUILD_NANOGPT.replace("lr ", "lr: ").replace("| loss", "| train loss")).loss_last == 10.412345
+
+
+def nanochat(step: int, more: str) -> str:
+    return f"step {step:05d}/00005 ({20 * step}.00%) | loss: {9 - step / 8:.6f} | lrm: 1.00 | dt: {250 if step else 9000}.00ms | tok/sec: 262,144 | {more}\n"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "peak", "more", "mfu"),
+    [
+        ("NVIDIA H100 80GB HBM3", "9.89e+14", "mfu: 40.00 | total time: 0.10m", 0.4),
+        ("NVIDIA A100-SXM4-80GB", "3.12e+14", "mfu: 40.00 | total time: 0.10m", None),
+        ("NVIDIA A100-SXM4-80GB", "3.12e+14", "bf16_mfu: 40.00 | epoch: 1 | total time: 0.10m", 0.4),
+        ("NVIDIA A100-SXM4-80GB", "1.00e+14", "bf16_mfu: 40.00 | epoch: 1 | total time: 0.10m", None),
+        ("NVIDIA GeForce GTX 1660 SUPER", "1.00e+14", "bf16_mfu: 1.16 | epoch: 1 | total time: 0.10m", None),
+        ("Tesla T4", "inf", "bf16_mfu: 0.00 | epoch: 1 | total time: 0.10m", None),
+    ],
+)
+def test_nanochat(read, steps, gpu, peak, more, mfu):
+    text = (
+        f"GPU: {gpu} | Peak FLOPS (BF16): {peak}\nNumber of parameters: 560,988,160\nTokens / micro-batch / rank: 8 x 2048 = 16,384\n"
+        "Total batch size 65,536 => gradient accumulation steps: 4\n"
+        + "".join(nanochat(i, more) for i in range(5))
+        + "Step 00005 | Validation bpb: 1.2500\nPeak memory usage: 7548.00MiB\nTotal training time: 0.10m\nMinimum validation bpb: 1.2500\n"
+    )
+    reading = read(text)
+    (found,) = reading.rows
+    assert (found.format, found.outcome, found.gpu, found.num_parameters) == (
+        "build-nanogpt",
+        "COMPLETED",
+        gpu,
+        560_988_160,
+    )
+    assert (found.micro_batch_size, found.sequence_length, found.gradient_accumulation_steps) == (8, 2048, 4)
+    assert (found.step_time_s_mean, found.tokens_per_second, found.mfu) == (0.25, 262_144.0, mfu)
+    assert found.peak_allocated_bytes == 7548 * MIB and found.eval_loss is None, "bits a byte are no loss"
+    assert (found.loss_first, found.loss_last) == (None, None) and "running mean" in reading.left_empty[0]
+    assert [one.step for one in steps(text)] == [0, 1, 2, 3, 4]
+
+
+def test_autoresearch_writes_its_steps_over_each_other(row):
+    lines = "".join(
+        f"\rstep {i:05d} ({i}.0%) | loss: {9 - i / 8:.6f} | lrm: 1.00 | dt: {250 if i else 7000}ms | tok/sec: 262,144 | mfu: 2.9% | epoch: 1 | remaining: 300s    "
+        for i in range(5)
+    )
+    end = "\n---\nval_bpb:          1.187432\ntraining_seconds: 300.1\ntotal_seconds:    342.5\npeak_vram_mb:     14230.5\nnum_steps:        5\n"
+    found = row(lines + end)
+    assert (found.outcome, found.step_time_s_mean, found.measured_steps, found.elapsed_s) == (
+        "COMPLETED",
+        0.25,
+        4,
+        342.5,
+    )
+    assert (found.peak_allocated_bytes, found.mfu, found.loss_last) == (int(14230.5 * MIB), None, None)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,24 @@ def nanogpt_evaluation(n: int) -> str:
     return f"tokens per iteration will be: {1024 * n:,}\nnumber of parameters: {n}.50M\nstep 0: train loss 3.5, val loss 3.{n}\n"
 
 
+def build_nanogpt(n: int) -> str:
+    head = f"total desired batch size: {1024 * n}\n=> calculated gradient accumulation steps: {n}\nvalidation loss: 10.{n}\n"
+    steps = (
+        f"step {i:5d} | loss: {10 - i / 100:.6f} | lr 6.0e-05 | norm: {n}.5 | dt: {100 * n}.00ms | tok/sec: 10240.00\n"
+        for i in range(20)
+    )
+    return f"{head}{''.join(steps)}"
+
+
+def nanochat(n: int) -> str:
+    head = f"Number of parameters: {n}60,988,160\nTotal batch size {1024 * n:,} => gradient accumulation steps: {n}\n"
+    steps = "".join(
+        f"step {i:05d}/00020 ({5 * i}.00%) | loss: {10 - i / 100:.6f} | lrm: 1.00 | dt: {100 * n}.00ms | tok/sec: 10,240 | bf16_mfu: {n}.50 | epoch: 1\n"
+        for i in range(20)
+    )
+    return f"{head}{steps}Peak memory usage: {n}000.00MiB\nTotal training time: 0.10m\n"
+
+
 def composer(n: int) -> str:
     steps = "".join(
         f"[batch={i}/20]:\n\t Train trainer/device_train_microbatch_size: {n}\n\t Train loss/train/total: {12 - i / 10:.4f}\n"
@@ -203,7 +221,7 @@ def sagemaker(n: int) -> str:
     return f"{steps}Batch 9 Validation loss: {n}.5\n"
 
 
-LOGS = [homework_v2, nemo, sagemaker, megatron, megatron_without_table, megatron_with_end, nanogpt, nanogpt_evaluation, composer, deepspeed,
+LOGS = [homework_v2, nemo, sagemaker, megatron, megatron_without_table, megatron_with_end, nanogpt, nanogpt_evaluation, build_nanogpt, nanochat, composer, deepspeed,
         deepspeed_launched, deepspeed_chat, mlperf, mlperf_cut_short, mlperf_of_losses, accelerate, hf_trainer, torchtitan, llama_factory,
         ms_swift, vllm, homework_v1, homework_v1_with_end]  # fmt: skip
 
