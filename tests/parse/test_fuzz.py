@@ -31,6 +31,8 @@ FRAGMENTS = [
     '{"current_steps": 1, "total_steps": null, "loss": "x", "elapsed_time": "9 days, 99:99:99"}', '{"current_steps": 1e9}',
     '{"loss": NaN, "learning_rate": "x", "global_step/max_steps": "5/0", "elapsed_time": "1m 60s", "train_speed(s/it)": 1e400}',
     "iter 5: loss -1, time 0.00ms, mfu -100.00%", "epoch=1: train_ppl=tensor(nan) train_epoch_loss=tensor(inf)",
+    "step    12 | loss: 6.512345 | lr 6.0e-05 | norm: 1.2500 | dt: 340.10ms | tok/sec: 1541000.00",
+    "step 00012/00100 (12.00%) | loss: 6.512345 | lrm: 1.00 | dt: 340.10ms | tok/sec: 1,541,000 | bf16_mfu: 40.12 | epoch: 1",
     "Throughput: 0 requests/s, 0 tokens/s", "Avg latency: 0 seconds", ':::MLLOG {"namespace": "", "time_ms": -1, "event_type": "", "key": "run_stop", "value": 1, "metadata": 3}',
     '{"cells": [{"cell_type": "code", "outputs": [null, {"text": [1]}]}]}', '{"log_history": [{"loss": []}], "global_step": "x"}',
     '{"train_runtime": "x", "train_loss": 1e400, "epoch": []}', '{"key": 5, "token/s": "x", "step_time (s)": []}', '{"avg_latency": null}', "[[[[[[[[", "Traceback (most recent call last):",

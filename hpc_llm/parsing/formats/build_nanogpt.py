@@ -16,9 +16,9 @@ from hpc_llm.records import metrics
 
 
 def _finish(values: dict[str, Value]) -> None:
-    parts = values.pop("decayed", None), values.pop("not_decayed", None)
-    if isinstance(parts[0], float) and isinstance(parts[1], float):
-        values.setdefault("num_parameters", int(sum(parts)))
+    decayed, others = values.pop("decayed", None), values.pop("not_decayed", None)
+    if isinstance(decayed, float) and isinstance(others, float):
+        values.setdefault("num_parameters", int(decayed + others))
     if values.pop("running_mean", None):
         leave_empty(values, "loss: nanochat prints a running mean, none of a step")
     _take_mfu(values)
