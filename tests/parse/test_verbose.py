@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from hpc_llm.parsing import Row, fast, parse_paths, scan
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "logs"
+_LARGEST = 1 << 17
+"""Bytes of a log that is read in small chunks: sixteen are enough for every way in which a line can lie across two."""
 OWN = (ROOT / "logs", ROOT / "tests" / "diagnose" / "corpus", ROOT / "tests" / "runs")
 
 SETUP = "using world size: 8, data-parallel size: 8, tensor-model-parallel size: 1, pipeline-model-parallel size: 1\n"
@@ -55,8 +58,10 @@ def _chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("folder", [*([SHARED] if SHARED.is_dir() else []), *OWN], ids=lambda folder: folder.name)
 def test_every_log_gives_the_same_rows_with_verbose(folder: Path) -> None:
     assert folder.is_dir()
+    largest = _LARGEST if scan.CHUNK == 8192 else math.inf
     for path in files(folder):
-        same(*both(path))
+        if path.stat().st_size <= largest:
+            same(*both(path))
 
 
 @pytest.mark.usefixtures("_chunks")
