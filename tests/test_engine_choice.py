@@ -207,11 +207,19 @@ FSDP2 = "engine=fsdp2"
         ("z3", "llama3.2-1b", {"gpus_per_node": 4}, True, 8, "no more than half of 40.0 GiB"),
         ("z3", "llama2-7b", {"gpus_per_node": 4}, False, 1, "GiB of states and whole parameters are more than half"),
         ("z3", "llama2-7b", {"nodes": 4, "gpus_per_node": 4}, True, 8, "no more than half"),
+        (
+            "z3",
+            "llama2-7b",
+            {"nodes": 4, "micro_batch_size": 16},
+            False,
+            1,
+            "with whole parameters and the batch are more than 94% of",
+        ),
         ("z2", "llama2-7b", {"gpus_per_node": 4}, True, 8, "ZeRO-2 splits no parameters"),
         ("z3", "/not/here", {"gpus_per_node": 4}, False, 1, "nobody knows whether there is room"),
     ],
 )
-def test_parameters_are_kept_where_half_of_the_gpu_holds_them(
+def test_parameters_are_kept_where_half_of_the_gpu_holds_them_and_the_batch_has_room(
     method: str, model: str, asked: dict[str, Any], keeps: bool, layers: int, why: str
 ) -> None:
     unseen = ("weights=checkpoint",) if model.startswith("/") else ()

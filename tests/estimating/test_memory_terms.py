@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.device import peak_moment
 from hpc_llm.estimating.host import host_capacity, host_need, power_of_two
 from hpc_llm.estimating.largest import largest_micro_batch, with_batch
-from hpc_llm.estimating.memory import memory_of
+from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Device, Fit, Need
 from hpc_llm.estimating.shapes import sizes_in, sizes_of_model
 from hpc_llm.estimating.step_time import unknown_because
@@ -326,6 +327,22 @@ def test_flat_units_hold_of_a_number_what_bf16_lacks_of_it_and_two_moments_in_bl
     assert (on_device["weights"], on_device["communication buckets"]) == (2 * SEVEN, 2 * (2 * layer + 2 * layer // 2))
     assert terms("z3o", 2, set=("engine=flat", "recompute=true"))["gathered parameters"] == 5 * 2 * layer
     assert host_need(case_of("z2o", 2, set=("engine=flat",)), 128 * 2**30).verdict is Fit.FITS
+
+
+@pytest.mark.parametrize("cluster", ["delta", "p4d"])
+@pytest.mark.parametrize("method", ["z1", "z2", "z3", "z3+r", "z3+lora"])
+def test_what_fits_as_it_is_planned_fits_on_more_nodes(cluster: str, method: str) -> None:
+    """Of the engine and of what stays gathered nothing is asked for: what planning chooses is no worse where there are more ranks."""
+    site = load_cluster(cluster)
+    for model, batch, length in itertools.product(("llama3.2-3b", "llama2-7b"), (1, 3, 16), (350, 2048)):
+        asked: dict[str, Any] = {"model": model, "micro_batch_size": batch, "sequence_length": length}
+        said = []
+        for nodes in (1, 2, 4, 8):
+            plan = planned(cluster, method, nodes=nodes, **asked).plan
+            device = memory_of(plan, at_partition(site, plan), sizes_in(plan)).device
+            assert device is not None
+            said.append(device.verdict)
+        assert said == sorted(said, key=lambda one: one is Fit.FITS), (asked, said)
 
 
 @settings(max_examples=60, deadline=None)

@@ -15,6 +15,10 @@ Chosen = tuple[Any, str]
 """A value, and why it is that one, in a clause."""
 
 
+SEEN = 0.94
+"""Of the GPU's memory, what a run may need by what nobody asked for: an engine that holds more, or parameters that stay whole."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What a plan wants of its engine."""

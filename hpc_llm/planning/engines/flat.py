@@ -8,11 +8,9 @@ from typing import Any
 
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES
 from hpc_llm.planning.engines import fsdp2, plain
-from hpc_llm.planning.engines.facts import Chosen, EngineFacts, Wanted, offload_place
+from hpc_llm.planning.engines.facts import SEEN, Chosen, EngineFacts, Wanted, offload_place
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
 
-_SEEN = 0.94
-"""Of the GPU's memory, what a run that nobody asked this engine for may need."""
 _OUTSIDE = (1.4 * 2**30, 2.3 * 2**30)
 """The most that lies outside torch's allocator, of one rank and of several."""
 _PIECES = 1.15
@@ -108,9 +106,9 @@ def unsuited(wanted: Wanted) -> str | None:
     needed = (
         states + wanted.kept_bytes * (1.0 if _is_large(wanted) else _PIECES) + _OUTSIDE[wanted.parallel.world_size > 1]
     )
-    if needed <= wanted.gpu_bytes * _SEEN:
+    if needed <= wanted.gpu_bytes * SEEN:
         return None
-    room = f"{_SEEN:.0%} of the GPU's {wanted.gpu_bytes / 2**30:.1f} GiB"
+    room = f"{SEEN:.0%} of the GPU's {wanted.gpu_bytes / 2**30:.1f} GiB"
     return (
         f"keeps whole parameters on each rank, and {needed / 2**30:.1f} GiB with states and batch are more than {room}"
     )

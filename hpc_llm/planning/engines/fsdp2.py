@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hpc_llm.planning.engines import plain
-from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, Chosen, EngineFacts, Wanted, offload_place
+from hpc_llm.planning.engines.facts import KNOWN_FAMILIES, SEEN, Chosen, EngineFacts, Wanted, offload_place
 from hpc_llm.planning.optimizers import PURE_BF16
 
 _STATES = 16
@@ -67,16 +67,23 @@ def splitting(wanted: Wanted) -> Mapping[str, Chosen]:
 
 
 def _keeps(wanted: Wanted) -> Chosen:
-    """Parameters may stay whole where they and the rank's own share take no more than half of the GPU; the rest is for the batch."""
+    """Parameters may stay whole where they and the rank's own share take no more than half of the GPU, and leave room for the batch."""
     if wanted.zero_stage < 3:
         return True, f"ZeRO-{wanted.zero_stage} splits no parameters"
     if wanted.parameters is None or wanted.gpu_bytes is None:
         return False, "nobody knows whether there is room for the whole parameters"
     whole = wanted.parameters // wanted.parallel.tensor * (4 if wanted.model.precision == "fp32" else 2)
     needed = whole + wanted.parameters * _STATES / wanted.parallel.world_size
-    fits = needed <= wanted.gpu_bytes / 2
-    gib = f"{needed / 2**30:.1f} GiB of states and whole parameters are {{}} than half of {wanted.gpu_bytes / 2**30:.1f} GiB"
-    return fits, gib.format("no more" if fits else "more")
+    room = f"{wanted.gpu_bytes / 2**30:.1f} GiB"
+    if needed > wanted.gpu_bytes / 2:
+        return False, f"{needed / 2**30:.1f} GiB of states and whole parameters are more than half of {room}"
+    with_batch = needed + (wanted.kept_bytes or 0.0)
+    if with_batch > wanted.gpu_bytes * SEEN:
+        return (
+            False,
+            f"{with_batch / 2**30:.1f} GiB with whole parameters and the batch are more than {SEEN:.0%} of {room}",
+        )
+    return True, f"{needed / 2**30:.1f} GiB of states and whole parameters are no more than half of {room}"
 
 
 def _is_hybrid(wanted: Wanted) -> Chosen:
