@@ -19,6 +19,7 @@ from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
 from hpc_llm.diagnosis.elsewhere import where_it_infers
 from hpc_llm.diagnosis.stated import without_what_is_taken
+from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.read import Reading, parse_stream
 from hpc_llm.parsing.registry import document_formats
 from hpc_llm.parsing.rows import INFER, Row
@@ -99,6 +100,9 @@ def _of_document(source: str, rows: Sequence[Row]) -> Diagnosis:
 
 
 def _stated(row: Row) -> Diagnosis:
+    if row.cause == NAN_LOSS.id:
+        verdict = Losses(ends_not_finite=True).verdict(decide([], completed=False), row.invalid_reason)
+        return _of_run(row, verdict, [])
     ended = row.outcome == Outcome.COMPLETED.value
     why = f"{row.outcome_reason[:1].upper()}{row.outcome_reason[1:]}." if row.outcome_reason else ""
     verdict = decide([], completed=ended)

@@ -23,6 +23,7 @@ from hpc_llm.parsing.believed import leave_out_impossible
 from hpc_llm.parsing.held import tells_settings_alone
 from hpc_llm.parsing.inputs import STDIN, inputs
 from hpc_llm.parsing.joining import MOST_RUNS
+from hpc_llm.parsing.lost import hold_to_its_losses
 from hpc_llm.parsing.registry import (
     FolderFormat,
     LineFormat,
@@ -342,6 +343,7 @@ def _document_rows(source: str, text: bytes) -> list[tuple[Row, list[Step]]]:
             continue
         for number, (row, steps) in enumerate(found):
             row.run_id, row.source = row.run_id or run_id(source, number), source
+            hold_to_its_losses(row, steps)
             row.cause = row.cause or (NONE if row.outcome == Outcome.COMPLETED.value else UNKNOWN).id
             for step in steps:
                 step.run_id, step.source = row.run_id, source

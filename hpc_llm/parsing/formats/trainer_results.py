@@ -6,9 +6,11 @@ or checkpoints, nor which tokens were counted: so they give no time of a step an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from hpc_llm.parsing.formats.trainer_state import as_number
+from hpc_llm.parsing.lost import spoil
 from hpc_llm.parsing.registry import DocumentFormat
 from hpc_llm.parsing.rows import EVAL, TRAIN, Row, Step
 from hpc_llm.records.run import Outcome
@@ -26,6 +28,9 @@ def read(text: bytes) -> Iterator[tuple[Row, list[Step]]]:
     row = Row(format="hf-trainer", kind=EVAL if trained is None else TRAIN, outcome=Outcome.COMPLETED.value)
     row.elapsed_s, row.eval_loss = trained, as_number(found.get("eval_loss"))
     row.perplexity = as_number(found.get("perplexity")) or as_number(found.get("eval_perplexity"))
+    mean = as_number(found.get("train_loss"))
+    if trained is not None and mean is not None and not math.isfinite(mean):
+        spoil(row, "the mean of the losses of training is not a finite number")
     yield row, []
 
 

@@ -87,8 +87,9 @@ def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
         row.outcome = Outcome.COMPLETED.value
         row.outcome_reason = f"figures that contradict each other are left empty: {why}" if why else None
     else:
-        of_all = "" if total is None else f" of {total}"
-        row.outcome, row.outcome_reason = Outcome.UNKNOWN.value, f"a checkpoint at step {done}{of_all}"
+        of_all = f" of {total}" if isinstance(total, int) else ""
+        at = f" at step {done}{of_all}" if isinstance(done, int) else ""
+        row.outcome, row.outcome_reason = Outcome.UNKNOWN.value, f"a checkpoint{at}"
     return row
 
 
