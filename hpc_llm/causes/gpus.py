@@ -171,8 +171,9 @@ DRIVER_MISMATCH = Cause(
             r"^[^\n]{0,120}?\b(?:Import|OS)Error: (?P<library>[^\n]{1,300}): undefined symbol: ",
         ),
         sign(
-            "undefined symbol: ", r"(?:^|: symbol lookup error: )(?P<library>\S{1,300}\.so[\d.]*): undefined symbol: "
-        ),
+            "undefined symbol: ",
+            r"(?:^|: symbol lookup error: )(?P<library>(?!\S{1,300}bitsandbytes_cpu\.so)\S{1,300}\.so[\d.]*): undefined symbol: ",
+        ),  # bitsandbytes before 0.43 prints that of its library for the CPU at each import, and goes on
         OF_MKL,
         sign(
             "undefined symbol: nvml",

@@ -11,6 +11,8 @@ _COUNTED = re.compile(
 """A line that counts; those of tables, as nvidia-smi's, do not."""
 _NO_WORK = re.compile(rb"(?i)error|exception|fail|exit|kill|warn|abort|signal|srun|slurm|rank")
 """What stands in lines that ranks or nodes say one after the other."""
+_GIVEN_OUT = re.compile(rb"^Launcher: Task \d{1,9} running job \d{1,9} on ", re.MULTILINE)
+"""A launcher of many small programs begins one."""
 _TIMES = 10
 """So many lines that count on by one show a program at work."""
 _LOOKED_AT = 1 << 18
@@ -44,8 +46,8 @@ def is_outlived_by_work(text: bytes, position: int) -> bool:
 def _places(text: bytes) -> tuple[int, int]:
     """Where something is missed last, and where work begins last; asked for each of a text's signs, and looked for once."""
     missed = max((one.start() for one in _MISSES.finditer(text)), default=-1)
-    broken = max((one.start() for one in _OF_THE_NETWORK.finditer(text)), default=-1)
-    return missed, max(broken, _last_count(text))
+    shown = (one.start() for pattern in (_OF_THE_NETWORK, _GIVEN_OUT) for one in pattern.finditer(text))
+    return missed, max(max(shown, default=-1), _last_count(text))
 
 
 def begins_with_work(text: bytes) -> bool:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import IO, cast
 
 from hpc_llm.causes.log import LogFindings, verdict_on
+from hpc_llm.causes.program import NONE
+from hpc_llm.causes.verdict import decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude
-from hpc_llm.diagnosis.runs_in_log import diagnose_log
+from hpc_llm.diagnosis.runs_in_log import diagnose_log, has_runs
 from hpc_llm.parsing.inputs import inputs
 from hpc_llm.parsing.streams import pairs
 from hpc_llm.text import sources
@@ -37,12 +39,20 @@ def diagnose_files(paths: Sequence[Path]) -> Diagnosis:
             return diagnose_stream(pipe, str(paths[0]))
     source, logs = str(paths[0]), [read_log(path) for path in paths]
     if len(paths) > 1:
-        return conclude(source, logs, *verdict_on(logs))
+        verdict, found = verdict_on(logs)
+        if verdict.cause is NONE and not any(map(_has_runs, paths)):  # a counter of something else came to its end
+            verdict, found = decide([], completed=False), []
+        return conclude(source, logs, verdict, found)
 
     def again() -> IO[bytes]:
         return sources.open_log(paths[0])
 
     return diagnose_log(logs[0], again)
+
+
+def _has_runs(path: Path) -> bool:
+    with sources.open_log(path) as file:
+        return has_runs(str(path), file)
 
 
 def diagnose_stream(file: IO[bytes], name: str = "stdin") -> Diagnosis:

@@ -110,6 +110,12 @@ def _stated(row: Row) -> Diagnosis:
     return replace(made, outcome=row.outcome, reason=row.outcome_reason)
 
 
+def has_runs(name: str, file: IO[bytes]) -> bool:
+    """Whether the parser knows a run in a log."""
+    reading, _ = _read(name, file)
+    return reading.is_document or bool(reading.verdicts)
+
+
 def _read(name: str, file: IO[bytes]) -> tuple[Reading, bool]:
     """The log as the parser reads it, and whether that is all of it: of a large one the beginning and the end."""
     text = sources.reads(file, name)

@@ -117,7 +117,8 @@ _BEFORE_A_STAMP = re.compile(rb"[ -\[\]-~\t]{0,160}")
 
 
 def _tells_of_a_program(text: bytes, stamp: re.Match[bytes]) -> bool:
-    return _is_of_a_program(text, stamp.start()) and not _is_of_a_wait(text, stamp)
+    line = text[text.rfind(b"\n", 0, stamp.start()) + 1 : stamp.start()]
+    return _is_of_a_program(text, stamp.start()) and not _is_of_a_wait(text, stamp) and b"datetime64[" not in line
 
 
 def _is_of_a_program(text: bytes, position: int) -> bool:

@@ -1,0 +1,59 @@
+"""What a log says in passing, or counts of something else, is neither the end of its job nor its cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hpc_llm
+from hpc_llm.diagnosis import diagnose_files
+
+BITSANDBYTES = "/home/u/env/lib/python3.10/site-packages/bitsandbytes/libbitsandbytes_cpu.so: undefined symbol: cadam32bit_grad_fp32\n"
+OTHER = "/home/u/env/lib/python3.10/site-packages/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEi\n"
+LAUNCHER = (
+    'Launcher: Starting parallel tasks...\nLmod has detected the following error: The following module(s) are unknown:\n"git"\n\n'
+    "Launcher: Task 3 running job 4 on c101-7 (bash part_4.sh)\nLauncher: Job 4 completed in 71 seconds.\n"
+    "Launcher: Done. Job exited without errors\n"
+)
+LMOD = LAUNCHER[LAUNCHER.index("Lmod") : LAUNCHER.index("Launcher: Task")]
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (BITSANDBYTES + "Using CPU\nGreedy total time: 102.7\n", "unknown"),
+        (OTHER, "driver_mismatch"),
+        (LAUNCHER, "unknown"),
+        (LMOD, "module_missing"),
+        (LAUNCHER + LMOD + "Launcher: Setup complete.\n", "module_missing"),
+    ],
+)
+def test_what_a_program_went_on_behind(tmp_path: Path, text: str, cause: str) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(text)
+    assert diagnose_files([log]).cause.id == cause
+
+
+@pytest.mark.parametrize(
+    ("counter", "cause"),
+    [
+        ("Step 6/6 : RUN python3 -c 'import lib'\n ---> Using cache\n", "unknown"),
+        ("Task: TV, Iter:12990/12990; accuracy 71.3\n", "unknown"),
+        ("{'train_runtime': 3.0, 'train_loss': 1.0, 'epoch': 1.0}\n", "none"),
+    ],
+)
+def test_a_counter_of_no_known_program_ends_no_job(tmp_path: Path, counter: str, cause: str) -> None:
+    files = [tmp_path / "job.err", tmp_path / "job.out"]
+    files[0].write_text("the last layer was not built\n")
+    files[1].write_text(f"Step 5/6 : RUN pip3 install lib\n{counter}")
+    found, [row] = diagnose_files(files), hpc_llm.parse(tmp_path)
+    assert found.cause.id == cause and row.outcome == ("COMPLETED" if cause == "none" else "UNKNOWN")
+
+
+def test_a_time_among_data_is_no_beginning(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    steps = "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}\n"
+    log.write_text("  * time     (time) datetime64[ns] 2012-10-01T00:30:00 ... 2013-09-30T23:30:00\n" + steps)
+    [row] = hpc_llm.parse(log)
+    assert row.started_at is None
