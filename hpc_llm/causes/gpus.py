@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpc_llm.causes import drivers, precisions
 from hpc_llm.causes.cause import STARTED, Cause, sign
+from hpc_llm.causes.fallback import needs_a_gpu
 from hpc_llm.causes.symbols import OF_MKL
 
 GPU_MISSING = Cause(
@@ -123,7 +124,13 @@ DRIVER_MISMATCH = Cause(
             confidence=0.97,
             remedy=_OLD_DRIVER,
         ),
-        sign("driver on your system is too old", confidence=0.75, precedence=46, remedy=_OLD_DRIVER),
+        sign(
+            "driver on your system is too old",
+            confidence=0.75,
+            precedence=46,
+            remedy=_OLD_DRIVER,
+            where=needs_a_gpu,
+        ),
         sign(
             ("version is insufficient", "InsufficientDriver"),
             r"CUDA driver version is insufficient|cudaErrorInsufficientDriver",

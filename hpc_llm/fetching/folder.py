@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpc_llm import __version__
-from hpc_llm.errors import FetchError, RequestError
+from hpc_llm.errors import FetchError, RequestError, notice
 from hpc_llm.fetching.listing import Entry, Listing, checked_entry
 from hpc_llm.fetching.names import Wanted
 from hpc_llm.fetching.transfer import UNFINISHED
-from hpc_llm.fetching.whole import Whole, stamp_of
+from hpc_llm.fetching.whole import Whole, holds, stamp_of
 from hpc_llm.records.fetched import STATE, command_of, is_whole, read_record, record_path
 from hpc_llm.records.files import OTHERS_MAY_WRITE, make_own_folder, reason_of, write_json
 from hpc_llm.records.shared import user_name
@@ -29,6 +30,9 @@ from hpc_llm.text.homes import from_home
 _OF_FILE_SYSTEMS = frozenset({STATE, "lost+found", ".snapshot", ".zfs"})
 _LAST = ("config.json", "adapter_config.json")
 """By these a folder is known for a model: they are put there when all else is."""
+_EDITED = 1 << 24
+"""Bytes of a file that somebody may have edited."""
+_COPIES = 100
 _LOOK_S = 0.5
 _SHORTEST_COMMIT = 7
 
@@ -234,10 +238,34 @@ class Folder:
             if self.part(entry).exists():
                 place = self._place(entry)
                 make_own_folder(place.parent)
+                self._keep_aside(place, entry)
                 os.replace(self.part(entry), place)
         _sync_folder(self.path)
         self._write(listing, chosen, complete=True)
         shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _keep_aside(self, place: Path, entry: Entry) -> None:
+        """Keep what the user made of a fetched file, as another chat template. Of weights, and of what is not the user's, it is said alone."""
+        try:
+            found = place.lstat()
+        except OSError:
+            return
+        is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if holds(place, entry):
+            return
+        if found.st_size > _EDITED or not is_own:
+            notice(f"{place} was no longer what was fetched: it is fetched anew.")
+            return
+        names = (f"{place.name}.changed{number or ''}" for number in range(_COPIES))
+        free = next((name for name in names if not os.path.lexists(place.with_name(name))), None)
+        if free is None:
+            raise RequestError(
+                f"--to {self.path}: {place.name}.changed and its like are all there. Remove what is not needed."
+            )
+        os.replace(place, place.with_name(free))
+        notice(
+            f"{place} was no longer what was fetched: it is fetched anew, and what was there is kept as {free} beside it."
+        )
 
     def _place(self, entry: Entry) -> Path:
         """Where a file belongs. Raises RequestError where a link would lead it elsewhere."""

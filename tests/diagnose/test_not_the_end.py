@@ -19,9 +19,26 @@ LAUNCHER = (
 LMOD = LAUNCHER[LAUNCHER.index("Lmod") : LAUNCHER.index("Launcher: Task")]
 
 
+OLD_DRIVER = "/e/torch/cuda/__init__.py:141: UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040).\n  return torch._C._cuda_getDeviceCount() > 0\n"
+RAISED = 'Traceback (most recent call last):\n  File "train.py", line 8, in <module>\n    main()\n'
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
+        (OLD_DRIVER, "driver_mismatch"),
+        (OLD_DRIVER + "srun: error: n1: task 0: Exited with exit code 1\n", "driver_mismatch"),
+        (OLD_DRIVER + "cpu\nepoch 1 accuracy 0.31\n", "unknown"),
+        (
+            OLD_DRIVER + f"cpu\n{RAISED}RuntimeError: shape '[16, 64, 192]' is invalid for input of size 1228800\n",
+            "python_exception",
+        ),
+        (
+            OLD_DRIVER + f"cpu\n{RAISED}torch._C._LinAlgError: torch.linalg.solve: the input matrix is singular.\n",
+            "python_exception",
+        ),
+        (OLD_DRIVER + f"{RAISED}ValueError: fp16 mixed precision requires a GPU\n", "driver_mismatch"),
+        (OLD_DRIVER + f"starts\n{RAISED}RuntimeError: No CUDA GPUs are available\n", "driver_mismatch"),
         (BITSANDBYTES + "Using CPU\nGreedy total time: 102.7\n", "unknown"),
         (OTHER, "driver_mismatch"),
         (LAUNCHER, "unknown"),

@@ -47,9 +47,23 @@ def test_a_file_that_is_no_longer_what_was_fetched_is_fetched_anew(
     assert fetch("org/m", "--to", "m").code == 0
     path = FOLDER / "config.json"
     spoil(path)
+    spoilt = path.read_bytes()
     done = fetch("org/m", "--to", "m", "--json")
     assert json.loads(done.out)["received_bytes"] == len(content["config.json"])
-    assert files_in(FOLDER) == content and not path.is_symlink() and path.stat().st_uid == os.geteuid()
+    assert f"{path.name} was no longer what was fetched: it is fetched anew" in done.err
+    aside = {"config.json.changed": spoilt} if spoil is _changed_in_secret else {}
+    assert files_in(FOLDER) == content | aside and not path.is_symlink() and path.stat().st_uid == os.geteuid()
+
+
+def test_what_a_user_made_of_a_fetched_file_is_kept_each_time(hub: HubServer, fetch: Any) -> None:
+    content = model()
+    hub.add("org/m", content)
+    edits = [b'{"model_type": "llama", "note": "of an hour"}', b'{"model_type": "llama", "note": "of another"}']
+    assert fetch("org/m", "--to", "m").code == 0
+    for edit in edits:
+        (FOLDER / "config.json").write_bytes(edit)
+        assert fetch("org/m", "--to", "m").code == 0
+    assert files_in(FOLDER) == content | {"config.json.changed": edits[0], "config.json.changed1": edits[1]}
 
 
 def test_a_folder_is_read_once_where_its_record_does_not_vouch_for_it(hub: HubServer, fetch: Any) -> None:
