@@ -50,7 +50,8 @@ def test_a_file_that_is_no_longer_what_was_fetched_is_fetched_anew(
     spoilt = path.read_bytes()
     done = fetch("org/m", "--to", "m", "--json")
     assert json.loads(done.out)["received_bytes"] == len(content["config.json"])
-    assert f"{path.name} was no longer what was fetched: it is fetched anew" in done.err
+    is_told = f"{path.name} was no longer what was fetched: it is fetched anew" in done.err
+    assert is_told == (spoil is not _put_there_by_somebody), "what it held was what was fetched"
     aside = {"config.json.changed": spoilt} if spoil is _changed_in_secret else {}
     assert files_in(FOLDER) == content | aside and not path.is_symlink() and path.stat().st_uid == os.geteuid()
 
