@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Protocol, cast
 
-from hpc_llm.errors import RequestError, pass_over
+from hpc_llm.errors import RequestError, notice, pass_over
+from hpc_llm.text.inflate import GZIP, LARGEST_WINDOW_LOG, Gzip, Xz
 
 
 class Readable(Protocol):
@@ -36,8 +37,6 @@ file costs its author nothing, and its reader minutes."""
 LONGEST_PERIOD = 1 << 16
 """Bytes after which lines may begin again."""
 _TRIES = 64
-LARGEST_WINDOW_LOG = 26
-"""A decompressor keeps 2 to so many bytes at most: `xz -9` and `zstd --ultra -22` less `--long` need no more."""
 SAMPLE = 1 << 15
 HEAD = 1 << 21
 """Bytes at the beginning of a log that are searched for the programs that wrote it."""
@@ -50,7 +49,7 @@ IN_A_LINE = rb"(?<=[^\n\r\0])\0{2,}(?=[^\n\r\0])"
 """A hole with text of lines on both sides."""
 _IN_A_LINE = re.compile(IN_A_LINE)
 
-_GZIP, _XZ, _ZSTD, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh"
+_XZ, _ZSTD, _BZIP2 = b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"BZh"
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,16}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
 # A copied log often kept the codes and lost the escape character before them.
 _BARE_COLOUR = re.compile(rb"\[(?:0|1|3[0-79]|9[0-7])(?:;\d{1,2})*m")
@@ -82,52 +81,15 @@ def open_log(path: Path, *, quietly: bool = False) -> IO[bytes]:
 
 def _inflated(path: Path, magic: bytes) -> IO[bytes] | None:
     """The file decompressed; None where it is not compressed."""
-    if magic.startswith(_GZIP):
-        import gzip
-
-        return cast(IO[bytes], gzip.open(path, "rb"))
+    if magic.startswith(GZIP):
+        return cast(IO[bytes], Gzip(path))
     if magic.startswith(_XZ):
-        return cast(IO[bytes], _Xz(path))
+        return cast(IO[bytes], Xz(path))
     if magic.startswith(_BZIP2):
         import bz2
 
         return bz2.open(path, "rb")
     return _open_zstd(path) if magic.startswith(_ZSTD) else None
-
-
-class _Xz:
-    """An xz file, several streams one after the other; what needs a large dictionary is not read."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-        self._left = b""
-        self._start()
-
-    def _start(self) -> None:
-        import lzma
-
-        self._stream = lzma.LZMADecompressor(memlimit=(1 << LARGEST_WINDOW_LOG) + (16 << 20))
-
-    def close(self) -> None:
-        self._file.close()
-
-    def read(self, size: int) -> bytes:
-        while True:
-            if self._stream.eof:
-                self._left = (self._stream.unused_data or self._left).lstrip(b"\0")
-                if not self._left and not self._fill():
-                    return b""
-                self._start()
-            elif self._stream.needs_input and not self._left and not self._fill():
-                raise EOFError(f"{self._file.name} ends in the middle")
-            given, self._left = self._left, b""
-            if text := self._stream.decompress(given, size):
-                return text
-
-    def _fill(self) -> bool:
-        """Read on in the file, past the zeros that may stand between two streams."""
-        self._left = self._file.read(BLOCK)
-        return bool(self._left)
 
 
 class _Measured:
@@ -242,6 +204,7 @@ def reads(file: Readable, path: object) -> Iterator[bytes]:
             # A compressed log of a job that died is often cut short: what came before is good.
             if isinstance(error, OSError) and error.errno is not None:
                 raise RequestError(f"cannot read {path}: {error.strerror}") from error
+            notice(f"{path} is compressed, and cut or damaged at its end: what stands before that is read.")
             return
         except Exception as error:  # each decompressor has its own
             if type(error).__name__ not in ("ZstdError", "LZMAError", "error"):
@@ -353,7 +316,7 @@ def is_plain(path: Path) -> bool:
         status = os.fstat(file.fileno())
     if getattr(status, "st_blocks", status.st_size) * 1024 < status.st_size:
         return False  # mostly a hole, which one reader gets over at once
-    return not start.startswith((_GZIP, _XZ, _ZSTD, _BZIP2)) and not start.lstrip().startswith(b"{")
+    return not start.startswith((GZIP, _XZ, _ZSTD, _BZIP2)) and not start.lstrip().startswith(b"{")
 
 
 def clean(text: bytes) -> bytes:
