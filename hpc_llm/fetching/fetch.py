@@ -27,6 +27,7 @@ from hpc_llm.planning.checkpoint import read_checkpoint
 from hpc_llm.records.files import NO_ROOM, reason_of
 from hpc_llm.records.models import check_contents
 from hpc_llm.records.weight_files import table_of
+from hpc_llm.text.secrecy import refuse_secrets
 from hpc_llm.text.shown import one_line
 
 _KEEP_S = 60.0
@@ -87,6 +88,7 @@ def fetch(
     listener: Callable[[Progress], None] | None,
 ) -> Fetched:
     """Bring what `asked` names into the folder `to`."""
+    refuse_secrets({"NAME": asked, "--from": source, "--only": list(only)}, "fetch")  # which the folder's record keeps
     wanted = read_name(asked)
     _check_revision(revision)
     watch = Watch(listener)

@@ -9,6 +9,8 @@ from hpc_llm.parsing.rows import Row
 from hpc_llm.records import metrics
 from hpc_llm.records.possible import impossible
 
+_LESS, _MORE = 1.25, 2.0
+"""So many times less, and more, than that of a loss a perplexity may be that is printed beside it."""
 _NARROWER = 4.0
 """So many times its 16-bit peak a GPU reaches with the narrowest numbers that it computes with, or more than any does."""
 
@@ -37,8 +39,22 @@ def _tell_of_evaluation(row: Row) -> None:
         row.outcome_reason = f"{row.outcome_reason}; {said}" if row.outcome_reason else said
 
 
+def _without_other_perplexity(row: Row) -> str | None:
+    """Empty a perplexity that is not of the loss beside it. A mean of those of batches is larger than that of their mean.
+
+    >>> row = Row(eval_loss=1.5, perplexity=99.0)
+    >>> _without_other_perplexity(row), row.perplexity
+    ("perplexity: 99 is printed, and that of the evaluation's loss is 4.482", None)
+    """
+    of_loss = metrics.perplexity(row.eval_loss) if row.eval_loss is not None else None
+    if of_loss is None or row.perplexity is None or of_loss / _LESS <= row.perplexity <= of_loss * _MORE:
+        return None
+    said, row.perplexity = row.perplexity, None
+    return f"perplexity: {said:.4g} is printed, and that of the evaluation's loss is {of_loss:.4g}"
+
+
 def leave_out_impossible(row: Row) -> str | None:
-    """Empty what cannot be; the sentence about it, None where all can be. That an evaluation has no number is said in the row itself.
+    """Empty what cannot be; the sentences about it, None where all can be. That an evaluation has no number is said in the row itself.
 
     >>> row = Row(run_id="r", elapsed_s=-100.0, perplexity=4.0)
     >>> leave_out_impossible(row), row.elapsed_s, row.perplexity
@@ -55,4 +71,7 @@ def leave_out_impossible(row: Row) -> str | None:
     if row.model_tflops_per_gpu is not None and row.model_tflops_per_gpu > _most_tflops(row.gpu):
         said.append(_without_tflops(row))
     said = list(dict.fromkeys(said))
-    return f"no possible figure: {', '.join(said)}" if said else None
+    told = [f"no possible figure: {', '.join(said)}"] if said else []
+    if (other := _without_other_perplexity(row)) is not None:
+        told.append(other)
+    return "; ".join(told) or None

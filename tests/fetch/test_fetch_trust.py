@@ -116,3 +116,11 @@ def test_a_folder_in_which_others_have_the_word_is_refused(
     assert (done.code, hub.seen) == (2, [])
     assert f"{Path(place).absolute()}: " in done.sentence
     assert ("belongs to user 12345" if how == "owned" else "others may write it") in done.sentence
+
+
+@pytest.mark.parametrize("words", [("hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567/m",), ("org/m", "--from", "/w/hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"), ("org/m", "--only", "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567*")])  # fmt: skip
+def test_what_the_record_would_keep_of_a_token_is_refused(words: tuple[str, ...], hub: HubServer, fetch: Any) -> None:
+    hub.add("org/m", model())
+    done = fetch(*words, "--to", "m")
+    assert done.code == 2 and "holds what looks like a secret" in done.sentence and "aBcDeF" not in done.err + done.out
+    assert not FOLDER.exists() and not hub.seen

@@ -170,3 +170,21 @@ def test_evaluations_whose_losses_are_no_numbers_are_told(
     (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 1, "max_steps": 1, "log_history": entries}))
     [reading] = read_inputs([tmp_path / "trainer_state.json"])
     assert reading.rows[0].outcome_reason == (NO_NUMBER if said else None)
+
+
+@pytest.mark.parametrize(
+    ("loss", "perplexity", "is_taken"),
+    [(1.5, 4.4817, True), (1.5, 5.9, True), (1.5, 99.0, False), (9.9999, 4.4817, False)],
+)
+def test_a_perplexity_that_is_not_of_the_loss_beside_it_is_empty(
+    tmp_path: Path, loss: float, perplexity: float, is_taken: bool
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(
+        "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
+        f"{{'eval_loss': {loss}, 'eval_perplexity': {perplexity}, 'eval_runtime': 3.0, 'epoch': 1.0}}\n"
+    )
+    [reading] = read_inputs([log])
+    [row] = reading.rows
+    assert (row.eval_loss, row.perplexity) == (loss, perplexity if is_taken else None)
+    assert any("perplexity" in one for one in reading.left_empty) is not is_taken
