@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -41,6 +41,8 @@ _PROCESS = re.compile(r"\(\w{1,60} pid=\d{1,10}[^()\n]{0,60}\)")
 """The same at the beginning of a line: of one process."""
 _OFTEN = 3
 """So many times one process raises what it goes on after."""
+_OF_ITEMS = 20
+"""In so many words one place tells what it caught: each is of another file or sample, and the program goes from one to the next."""
 _INDENTED = re.compile(rb"(?:\(\w{1,60} pid=[^()\n]{1,80}\) ?|\[(?:rank)?\d{1,5}\]:? ?|\d{1,5}: )?[ \t]{2}")
 _BESIDE = re.compile(
     rb"/(?:wandb|mlflow|tensorboard|tensorboardX|comet_ml|neptune|aim|clearml|codecarbon|trackio|swanlab|jieba)/|/bitsandbytes/(?:cextension|cuda_setup/)"
@@ -153,6 +155,10 @@ def without_repeated(found: Sequence[Found], overcome: set[str]) -> list[Found]:
         if one.caught_at is not None and (process := _PROCESS.match(one.text))
     )
     often = {place for (place, _), times in processes.items() if times >= _OFTEN and place is not None}
+    words: dict[str | None, set[str]] = defaultdict(set)
+    for one in found:
+        words[one.caught_at].add(one.text)
+    often |= {place for place, said in words.items() if len(said) >= _OF_ITEMS and place is not None}
     overcome |= often
 
     def is_survived(one: Found) -> bool:

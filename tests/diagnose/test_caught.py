@@ -289,3 +289,18 @@ def test_what_was_fetched_at_another_try_is_not_missing(tries: int, diagnose: Di
     assert diagnose(retried).cause.id == diagnose(retried + RAISED).cause.id == "model_missing"
     given_up = "".join(RETRIED.splitlines(keepends=True)[:1])
     assert diagnose(retried + given_up + got).cause.id == "model_missing"
+
+
+@pytest.mark.parametrize(("files", "cause"), [(40, "cancelled"), (3, "python_exception")])
+def test_a_program_that_tells_of_one_file_after_the_other_is_not_ended_by_the_first(
+    diagnose: Diagnose, files: int, cause: str
+) -> None:
+    """Ranks that fail in one place are few, or say the same."""
+    caught = "".join(
+        f"[ERROR] 2026-04-13 15:55:{n:02d},680 - Fatal error on song-{n}.mid:\nTraceback (most recent call last):\n"
+        '  File "/w/flatten.py", line 110, in process_file\n    mid.save(name)\n'
+        f"PermissionError: [Errno 13] Permission denied: '/data/song-{n}.mid'\n[INFO] 2026-04-13 15:55:{n:02d},722 - Flattening song-{n + 1}.mid\n"
+        for n in range(files)
+    )
+    end = "[2026-04-13T15:56:16.587] error: *** JOB 105 ON n1 CANCELLED AT 2026-04-13T15:56:16 DUE to SIGNAL Terminated ***\n"
+    assert diagnose(caught + end).cause.id == cause
