@@ -109,6 +109,8 @@ def _joined(main: Row, other: Row, output: str, errors: str) -> Row:
         row.outcome, row.outcome_reason, row.cause = verdict.outcome.value, verdict.reason, verdict.cause.id
         if ended and main.source == output:
             row.outcome_reason = f"{ended_of(main.kind)} had ended before: {verdict.reason}"
+        elif main.outcome == row.outcome == Outcome.COMPLETED.value and is_told:
+            row.outcome_reason = f"{ended_of(main.kind)} had ended before: {other.outcome_reason}"
         row.cause_confidence = verdict.confidence if verdict.root is not None else None
     elif _is_complaint(main):
         row.outcome, row.outcome_reason = verdict.outcome.value, verdict.reason or other.outcome_reason

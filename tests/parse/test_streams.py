@@ -72,3 +72,17 @@ def test_what_fails_behind_training_is_told_so_from_two_files_as_from_one(tmp_pa
     assert "had come to its end" not in alone.summary
     (stopped,) = hpc_llm.diagnose([str(tmp_path / "cut" / file.name) for file in files])
     assert stopped.cause.id == found.cause.id and "had come to its end" not in stopped.summary
+
+
+def test_a_time_limit_behind_a_training_that_had_ended_is_told_from_two_files_as_from_one(tmp_path: Path) -> None:
+    training = (
+        "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.5}\n"
+        "{'train_runtime': 60.0, 'train_samples_per_second': 1.6, 'train_steps_per_second': 0.1, 'train_loss': 2.5, 'epoch': 1.0}\n"
+    )
+    limit = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\n"
+    for name, text in (("pair/slurm-7.out", training), ("pair/slurm-7.err", limit), ("one/a.log", training + limit)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    [two], [one] = (hpc_llm.parse(tmp_path / name) for name in ("pair", "one"))
+    assert one.outcome == two.outcome == "COMPLETED" and one.cause == two.cause == "none"
+    assert one.outcome_reason == two.outcome_reason == f"training had ended before: {limit.strip()}"
