@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm.api.fetching import way_to_dataset
 from hpc_llm.api.request import Request
-from hpc_llm.api.resuming import check_start, with_start
 from hpc_llm.api.sweep import check_twins, each, methods_of, of_cluster
 from hpc_llm.api.values import LISTS
 from hpc_llm.errors import RequestError, notice
@@ -60,7 +59,11 @@ def experiment_of(run: RunRequest, logs: Path, models: Sequence[str] = ()) -> Ex
         refuse_address("--env-file", values["env_file"])
         values["env_file"] = os.path.abspath(os.path.expanduser(values["env_file"]))
     values["data"] = tuple(_source(source) for source in values.get("data", ()))
-    return Experiment(**with_start(values, logs))
+    if values.get("resume") is not None:
+        from hpc_llm.api.resuming import with_start
+
+        values = with_start(values, logs)
+    return Experiment(**values)
 
 
 def _source(text: str) -> str:
@@ -231,7 +234,11 @@ def _planned(
         ask = partial(plan, experiment, cluster, methods[run.method], site, run.sources, corpus)
         one = with_fewest_recomputed(ask, cluster)
         _check_secrets(one, looks)
-        one = with_memory(with_first_size(check_start(one), cluster), cluster)
+        if getattr(one.plan.workload, "resume", None) is not None:
+            from hpc_llm.api.resuming import check_start
+
+            one = check_start(one)
+        one = with_memory(with_first_size(one, cluster), cluster)
         _check_deadline(one.plan.job, cluster)
         if lack is not None:  # once all else is as it should be: nothing is prepared for what cannot run
             refuse_to_evaluate_nothing(experiment, cluster)

@@ -25,15 +25,13 @@ _RATES = ("lr_ramp_steps", "lr_schedule")
 
 
 def with_start(values: dict[str, Any], logs: Path) -> dict[str, Any]:
-    """The options with the folder that `resume` means: a run's, whose newest checkpoint is taken, or a checkpoint.
+    """The options with the folder that their `resume` means: a run's, whose newest checkpoint is taken, or a checkpoint.
 
     Of a search it is that of another one, whose tries count. Raises RequestError where there is no whole checkpoint, or no try.
     """
     from hpc_llm.planning.tasks import find
 
-    text = values.get("resume")
-    if text is None:
-        return values
+    text = values["resume"]
     is_search = find(str(values.get("task", "pretrain"))).search is not None
     return {**values, "resume": str(_search_of(text, logs) if is_search else _place_of(text, logs))}
 
