@@ -175,3 +175,22 @@ def test_the_row_of_a_search_has_its_method_and_that_of_a_preparation_none(tmp_p
         write_json(run.result, {"schema": 1, "outcome": "COMPLETED"})
         row = only(run.root)
         assert (row.task, row.method, row.kind, row.micro_batch_size) == (task, method, None, None)
+
+
+@pytest.mark.parametrize("task", ["prepare", "tune"])
+def test_what_measures_nothing_has_no_batch_of_a_training_however_it_ended(tmp_path: Path, task: str) -> None:
+    """The result of a run that failed is written by what trainings share, with all that its plan says of a batch."""
+    run = RunPaths(tmp_path / "r")
+    plan = {"task": task, "cluster": "local", "method": "z3", "model": "tiny", "world_size": 1}
+    of_batch = dict.fromkeys(("micro_batch_size", "gradient_accumulation_steps", "global_batch_size"), 1)
+    more = {"sequence_length": 64, "precision": "bf16", "warmup_steps": 0, "measured_steps": 0, "tensor_parallel": 1}
+    write_json(run.experiment, {"schema": 1, "run_id": "r", "plan": plan})
+    rows = []
+    for outcome, said in (("COMPLETED", {}), ("FAILED", {**of_batch, **more})):
+        result = {"schema": 1, "outcome": outcome, "world_size": 1, "elapsed_s": 3.0, **said}
+        write_json(run.result, result)
+        rows.append(only(run.root))
+    completed, failed = rows
+    assert (failed.outcome, failed.world_size, failed.elapsed_s) == ("FAILED", 1, 3.0)
+    for name in (*of_batch, *more):
+        assert getattr(failed, name) is getattr(completed, name) is None, name

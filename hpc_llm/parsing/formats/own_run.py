@@ -35,6 +35,8 @@ _PLANNED = (
 )  # fmt: skip
 _PLACE = ("cluster", "task", "model", "nodes", "gpus_per_node", "world_size")
 """What the plan of a task that measures nothing says of it; it has a method and a batch for no use, but for the method of a search."""
+_OF_ANY = ("gpu", "elapsed_s")
+"""What a result says of a task that measures nothing, besides; that of one that failed is written like a training's."""
 _OF_THE_SEARCH = ("run_id", "job_id", "study", "study_run", "smoke")
 """What the run of a search says of each of its tries."""
 _OF_THE_JUDGE = frozenset(
@@ -89,6 +91,8 @@ def row_of(found: Look, source: str) -> Row:
     result = records.result.values if records.result else {}
     columns |= {} if measures_nothing(task) else _of_training(records.plan)
     made = read_steps(records.run.steps, records.plan) if not result and records.has_steps else Steps()
+    if measures_nothing(task):
+        result = {name: value for name, value in result.items() if name in (*in_place, *_OF_ANY)}
     columns |= _columns_in(result) if result else _from_steps(made, columns)
     if "method" in planned:
         columns["method"] = records.method or columns.get("method")
