@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import struct
 from array import array
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,33 @@ def test_a_table_that_is_no_csv_is_not_read_as_text(tmp_path: Path, name: str) -
     (tmp_path / name).write_text("prompt\tcompletion\na\tb\n")
     with pytest.raises(DataRequestError, match=r"files are not read.*write it as CSV"):
         source_files([str(tmp_path / name)])
+
+
+BINARY = {
+    "train.bin": struct.pack("<7H", 11, 13, 198, 262, 5000, 31373, 50256) * 500,
+    "tokens_u32.bin": struct.pack("<3I", 128000, 9906, 1917) * 500,
+    "edufineweb_000001.npy": b"\x93NUMPY\x01\x00v\x00{'descr': '<u2', 'fortran_order': False, 'shape': (9,), }\n"
+    + b"\x0b\x00" * 9,
+    "page.png": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x02\x00",
+    "photo.jpg": b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01",
+    "model.safetensors": struct.pack("<Q", 40) + b'{"w": {"dtype": "BF16"}}',
+    "rows.jsonl": b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00}\x94.",
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_what_holds_no_text_is_refused_before_it_is_queued(tmp_path: Path, name: str) -> None:
+    """No encoding makes a text of tokens or of an image."""
+    (tmp_path / name).write_bytes(BINARY[name])
+    with pytest.raises(DataRequestError, match="it is no text, it holds zero bytes") as refused:
+        source_files([str(tmp_path / name)])
+    assert "iconv" not in str(refused.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "utf-8", "big5"])
+def test_a_text_in_another_encoding_is_left_to_what_reads_it(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.txt").write_bytes(("訓練" if encoding == "big5" else "Café, déjà vu.\n").encode(encoding) * 40)
+    assert len(source_files([str(tmp_path / "a.txt")])) == 1
 
 
 def test_caches_lie_where_the_variable_says_else_beside_the_runs(tmp_path: Path) -> None:

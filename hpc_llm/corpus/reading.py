@@ -27,6 +27,9 @@ _MARKS = (
 )
 _OF_ONE_BYTE = {"WINDOWS-1252": "Western Europe", "WINDOWS-1250": "Central Europe"}
 _GUESSED_FROM = 4096
+_LOOKED_AT = 1 << 16
+"""Bytes at the beginning of a file by which it is told from one that is no text."""
+NO_TEXT = "is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read; hpc-llm makes the tokens itself."
 _NEVER_OPENED = "special_tokens_map_file"
 """Of a tokenizer's settings: where they were read from when they were saved."""
 
@@ -121,6 +124,38 @@ def check_file(path: Path, folder: Path | None = None) -> None:
         raise DataRequestError(
             f"--data {path}: it is no regular file. Write what it gives into a file, and name that one."
         )
+
+
+def refuse_binary(path: str, *, is_plain: bool) -> None:
+    """Raise RequestError where a file that would be read as text begins with what is none, such as tokens or an image.
+
+    A zero byte in a text that is not plain, a table or JSON, is told with its row, where all else is UTF-8.
+    """
+    try:
+        with open_plain(path) as file:
+            head = file.read(_LOOKED_AT)
+    except OSError:
+        return  # what reads it says so
+    if holds_no_text(head) and (is_plain or not _is_utf8(head)):
+        raise DataRequestError(f"--data {path}: it {NO_TEXT}")
+
+
+def holds_no_text(sample: bytes) -> bool:
+    r"""Whether bytes hold zeros, and are no text in an encoding that has them.
+
+    >>> holds_no_text(b"\x0b\0\xc6\0\xfa\xf9"), holds_no_text("ab".encode("utf-16-le")), holds_no_text(b"caf\xe9")
+    (True, False, False)
+    """
+    return b"\0" in sample and sure_encoding(sample) is None
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Whether the beginning of a file is in UTF-8; its last letter may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def leads_within(path: Path, folder: Path) -> bool:

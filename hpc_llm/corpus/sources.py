@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hpc_llm.corpus.format import FACTS
 from hpc_llm.corpus.holes import refuse_holes
-from hpc_llm.corpus.reading import check_file
+from hpc_llm.corpus.reading import check_file, refuse_binary
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.words import SPLITS, TRAIN, VALIDATION
 from hpc_llm.errors import DataRequestError, RequestError, notice, unknown_name
@@ -169,13 +169,15 @@ def source_files(sources: Sequence[str]) -> list[SourceFile]:
     """All files of the sources, in the order in which they are read.
 
     Raises:
-        RequestError: nothing in one of them can be read, or a file has a hole or is named twice.
+        RequestError: nothing in one of them can be read, or a file has a hole, is no text or is named twice.
     """
     files = [file for text in sources for file in _files_of(read_source(text))]
     _refuse_twice(files)
     for file in files:
         if file.kind != HUB:
             refuse_holes(file.path, is_text=file.kind in (TEXT, JSONL, CSV))
+        if file.kind in (TEXT, JSONL, CSV):
+            refuse_binary(file.path, is_plain=file.kind == TEXT)
     return files
 
 

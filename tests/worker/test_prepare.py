@@ -272,7 +272,10 @@ def test_pdf_files_become_documents_of_thirty_pages_and_a_tenth_of_the_files_is_
     [
         ("a.jsonl", '{"text": "x"}\n{"tex": "y"}\n', {}, r"a\.jsonl line 2 has no field 'text': it has tex"),
         ("a.jsonl", '{"text": "x"}\n{"text": null}\n', {}, r"line 2 has nothing in the field 'text'"),
-        ("a.jsonl", '{"text": "x"}\nnonsense\n', {}, r"line 2 is no JSON"),
+        ("a.jsonl", '{"text": "x"}\nnonsense\n', {}, r"line 2 is no JSON: Expecting value at character 1\. One"),
+        ("a.jsonl", '{"text": "x"}\n{"text": "b"\n', {}, r"line 2 is no JSON: Expecting ',' delimiter at character 13\. One"),
+        ("a.jsonl", b'{"text": "' + b"x" * 2**16 + b'"}\n\xff\0\xfe\xff\n', {}, r"a\.jsonl is no text, it holds zero bytes"),
+        ("a.csv", b"text\n" + b"x\n" * 2**16 + b"\xff\0\xfe\xff\n", {}, r"a\.csv is no text, it holds zero bytes"),
         ("a.jsonl", '["x"]\n', {}, r"line 1 holds list and no JSON object"),
         ("a.jsonl", '{"body": "x"}\n', {}, r"fields body.*columns\.text=FIELD.*columns\.messages=FIELD"),
         ("a.jsonl", '{"text": "x"}\n', {"txt": "x"}, r"no column 'txt'.*did you mean 'text'"),
@@ -320,7 +323,7 @@ def test_what_is_wrong_with_a_source_is_one_sentence_and_nothing_is_left(
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(HpcLlmError, match=said):
         prepared(tmp_path, path, columns=columns)
-    assert [one.name for one in (tmp_path / "caches").iterdir() if not one.name.startswith(".digests")] == []
+    assert [one.name for one in (tmp_path / "caches").glob("*") if not one.name.startswith(".digests")] == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from hpc_llm.corpus.reading import no_utf8, sure_encoding
+from hpc_llm.corpus.reading import NO_TEXT, holds_no_text, no_utf8, sure_encoding
 from hpc_llm.corpus.sets import KNOWN_SETS
 from hpc_llm.corpus.sources import CSV, HUB, JSONL, PARQUET, PDF, SourceFile
 from hpc_llm.corpus.tables import table_rows
@@ -49,9 +49,10 @@ def _of_jsonl(file: SourceFile) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(_decoded(line, file.path, number), object_pairs_hook=_object)
+                row = json.loads(_decoded(line, file.path, number).rstrip("\r\n"), object_pairs_hook=_object)
             except (ValueError, RecursionError) as error:
-                raise DataFileError(f"{place} is no JSON: {error}. One JSON object a line is needed.") from None
+                why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
+                raise DataFileError(f"{place} is no JSON: {why}. One JSON object a line is needed.") from None
             if not isinstance(row, dict):
                 raise DataFileError(
                     f"{place} holds {type(row).__name__} and no JSON object: one object a line is needed."
@@ -75,6 +76,8 @@ def _decoded(line: bytes, path: str, number: int) -> str:
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
+        if holds_no_text(line):
+            raise DataFileError(f"{path} {NO_TEXT}") from None
         raise DataFileError(no_utf8(path, number, line[max(0, error.start - _AROUND) :][: 2 * _AROUND])) from None
     if "\0" in text and sure_encoding(line):
         raise DataFileError(no_utf8(path, number, line))
@@ -89,7 +92,7 @@ def no_text(path: Path) -> DataFileError:
                 _decoded(line, str(path), number)
             except DataFileError as error:
                 return error
-    return DataFileError(f"{path} is no text, it holds zero bytes. Text, JSONL, CSV, parquet and PDF files are read.")
+    return DataFileError(f"{path} {NO_TEXT}")
 
 
 def too_long(place: str) -> DataFileError:
