@@ -75,6 +75,9 @@ LEFT_EMPTY = "left_empty"
 EMPTY_COLUMNS = "empty_columns"
 """Under this name it says of which columns it did not take what the steps print."""
 
+STOPS = "stops"
+"""Under this name a line says in words how the run stopped, where that is no end of its training."""
+
 EACH_RANK = "printed_by_each_rank"
 """With it a step line is one of several that ranks print of the step, each with the loss of its own samples."""
 
@@ -97,11 +100,11 @@ OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}
 def number(text: bytes) -> float | None:
     """The printed number, thousands separators allowed; None when it is none after all, as with a decimal comma.
 
-    >>> number(b"6,344"), number(b"1.507E-05"), number(b"-."), number(b"6,2556"), number(b"4.683,37")
-    (6344.0, 1.507e-05, None, None, None)
+    >>> number(b"6,344"), number(b"1.507E-05"), number(b"-."), number(b"6,2556"), number(b"4.683,37"), number(b"2_9.0")
+    (6344.0, 1.507e-05, None, None, None, None)
     """
     try:
-        return float(text)
+        return float(text) if b"_" not in text else None  # Python takes 2_9 for 29
     except ValueError:
         return float(text.replace(b",", b"")) if _GROUPED.fullmatch(text) else None
 
@@ -121,7 +124,7 @@ def whole(text: bytes) -> int | None:
         value = int(text.replace(b",", b"") if _GROUPED.fullmatch(text) else text)
     except ValueError:
         return None
-    return value if value < LARGEST else None
+    return value if value < LARGEST and b"_" not in text else None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hpc_llm.parsing.gaps import interval
 from hpc_llm.parsing.mixed import LOSSES, has_too_many_lines, in_words
 from hpc_llm.parsing.registry import LineFormat, line_format
 from hpc_llm.parsing.rows import COLUMNS, TRAIN, UNKNOWN_FORMAT, Row
-from hpc_llm.parsing.rules import BEGINS, BELOW, BELOW_SINCE, EMPTY_COLUMNS, LEFT_EMPTY, Value, leave_empty
+from hpc_llm.parsing.rules import BEGINS, BELOW, BELOW_SINCE, EMPTY_COLUMNS, LEFT_EMPTY, STOPS, Value, leave_empty
 from hpc_llm.parsing.run import PEAKS, RATES, LogRun
 from hpc_llm.parsing.shown import OF_A_TRAINING, kind_of
 from hpc_llm.records.metrics import finite
@@ -350,6 +350,8 @@ def _is_behind_end(root: Found, run: LogRun) -> bool:
 
 
 def _where_it_stops(run: LogRun, values: Mapping[str, Value]) -> str:
+    if STOPS in values:
+        return str(values[STOPS])
     if run.last is None and run.lines:
         return "the log stops after training steps that it does not number, without a message of an end"
     if run.last is None and values.get("bar_step"):

@@ -1019,6 +1019,29 @@ def test_mlperf(row, steps):
     assert row(text.replace("\n", " \n")) == found  # a blank behind the record
 
 
+@pytest.mark.parametrize("status", ["aborted", "success", None])
+def test_mlperf_stops_without_success(row, status):
+    """`run_stop` is written for a run that missed its target, too, or that was broken off."""
+    said = {} if status is None else {"status": status}
+    text = mllog("run_start", None) + mllog("train_loss", 2.5, samples_count=8) + mllog("run_stop", None, 1_700_000_100_500, **said)
+    found = row(text)
+    assert found.elapsed_s == 100.5
+    if status == "aborted":
+        assert (found.outcome, found.outcome_reason) == ("UNKNOWN", "MLPerf's run_stop has the status aborted")
+    else:
+        assert found.outcome == "COMPLETED"
+    killed = row(text + "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\n")
+    assert killed.outcome == ("TIMEOUT" if status == "aborted" else "COMPLETED")
+
+
+@pytest.mark.parametrize("loss", ["2_9.0", "'2_9.0'", "2_9", "1_0e-1"])
+def test_an_underscore_stands_in_no_number(row, loss):
+    """Python reads 2_9.0 as 29.0; in a log it is what is left of two numbers."""
+    text = "".join("{'loss': %s, 'learning_rate': 1e-05, 'epoch': %s}\n" % (loss, epoch) for epoch in (0.1, 0.2))
+    found = row(text)
+    assert (found.loss_first, found.loss_last) == (None, None)
+
+
 def test_deepspeed_chat(row):
     text = (
         "***** Running training *****\n***** Evaluating perplexity, Epoch 0/2 *****\nppl: 4998.25\n"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpc_llm.parsing.registry import LineFormat
-from hpc_llm.parsing.rules import Kind, Value, rule
+from hpc_llm.parsing.rules import STOPS, Kind, Value, rule
 from hpc_llm.text.json_text import figures
 
 _LOSS_BENCHMARKS = ("llama2_70b_lora", "gpt3", "llama31_405b", "llama31_8b")
@@ -24,6 +24,8 @@ _FACTS = {
     "max_sequence_length": "sequence_length",
     "submission_benchmark": "benchmark",
 }
+_STATUSES = ("aborted", "failed", "failure", "error")
+"""Of a run that stops without success; the rules of MLPerf know `aborted`."""
 _MEASURES = {
     "throughput": "samples_per_second",
     "train_step_time": "step_time_s",
@@ -90,6 +92,14 @@ def _end(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     return {"run_stop_ms": float(time)} if isinstance(time, int) and 0 < time < 1 << 42 else None
 
 
+def _stop(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """A run that stops without success: its target was not reached, or it broke off."""
+    metadata = (_record(match) or {}).get("metadata")
+    status = metadata.get("status") if isinstance(metadata, dict) else None
+    said = {STOPS: f"MLPerf's run_stop has the status {status}"} if status in _STATUSES else {}
+    return {**(_end(match) or {}), **said}
+
+
 def _finish(values: dict[str, Value]) -> None:
     begin, end = values.get("run_start_ms"), values.get("run_stop_ms")
     if isinstance(begin, float) and isinstance(end, float) and end > begin:
@@ -100,8 +110,11 @@ def _finish(values: dict[str, Value]) -> None:
         values["eval_loss"] = values["eval_accuracy"]
 
 
-def _line(key: str, event: str = "") -> str:
-    return rf':::MLLOG (\{{"namespace[^\n]{{0,200}}"event_type": "{event}[^\n]{{0,60}}"key": "{key}", [^\n]{{0,2000}}\}})[ \t]*$'
+def _line(key: str, event: str = "", where: str = "") -> str:
+    return rf':::MLLOG (\{{"namespace[^\n]{{0,200}}"event_type": "{event}[^\n]{{0,60}}"key": "{key}", {where}[^\n]{{0,2000}}\}})[ \t]*$'
+
+
+_ABORTED = rf'[^\n]{{0,2000}}"status": "(?:{"|".join(_STATUSES)})"'
 
 
 FORMAT = LineFormat(
@@ -115,7 +128,8 @@ FORMAT = LineFormat(
         rule(Kind.TICK, _line("tracked_stats"), _measure, literal='"key": "tracked_stats"'),
         rule(Kind.SETUP, _line("(?:" + "|".join((*_OPENING, *_FACTS)) + ")"), _fact, literal=":::MLLOG"),
         rule(Kind.RUN, _line("eval_accuracy"), _accuracy, literal='"key": "eval_accuracy"'),
-        rule(Kind.END, _line("run_stop"), _end, literal='"key": "run_stop"'),
+        rule(Kind.END, _line("run_stop", where=f"(?!{_ABORTED})"), _end, literal='"key": "run_stop"'),
+        rule(Kind.RUN, _line("run_stop", where=f"(?={_ABORTED})"), _stop, literal='"key": "run_stop"'),
     ),
     finish=_finish,
 )

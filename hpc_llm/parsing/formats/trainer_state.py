@@ -41,6 +41,8 @@ def as_number(value: object) -> float | None:
     """The number; transformers 5 may quote it."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
+    if isinstance(value, str) and "_" in value:
+        return None
     try:
         return float(value)
     except ValueError:
