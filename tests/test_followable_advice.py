@@ -248,10 +248,28 @@ def test_less_memory_than_a_node_has_is_told_as_what_was_asked_for(
 ) -> None:
     asked = ["submit", "--dry-run", "--cluster", "taiwania2", "--account", "ACD110018", "--method", "z3", "--sbatch"]
     told = capsys.readouterr().err if run([*asked, "mem=10G"]) in (0, 1, 2) else ""
-    way = re.search(r"--sbatch mem=10G asks for less: leave it out, or take --sbatch (mem=\d+G)", told)
+    assert re.search(r"--sbatch mem=10G asks for less: leave it out, or take --sbatch mem=\d+G", told)
+
+
+@pytest.mark.parametrize(
+    ("method", "less"), [("z3", "mem=5G"), ("z3o", "mem=60G"), ("z3", "mem-per-gpu=1G"), ("z2o", "mem-per-cpu=500M")]
+)
+def test_memory_that_a_refusal_advises_fits_for_certain(
+    own_folder: Path, capsys: pytest.CaptureFixture[str], method: str, less: str
+) -> None:
+    """The part of it that may not be free is in the advice, as it is in the verdict."""
+    asked = ["submit", "--dry-run", *DELTA, "--gpus-per-node", "4", "--method", method, "--sbatch"]
+    assert run([*asked, less]) == 2
+    way = re.search(r"take --sbatch mem=(\d+)G", capsys.readouterr().err)
     assert way is not None
-    run([*asked, way[1]])
-    assert "asks for less" not in capsys.readouterr().err
+    for size, is_close in ((int(way[1]), False), (int(way[1]) - 1, True)):
+        assert run([*asked, f"mem={size}G"]) == 0
+        told = capsys.readouterr().err
+        assert ("too close to call" in told) == is_close, told
+    bounds = re.search(
+        r"to (\d+) GiB of a node's memory, which has \d+ GiB, of which no more than (\d+) GiB may be free", told
+    )
+    assert bounds is not None and int(bounds[1]) >= int(bounds[2])
 
 
 def test_an_estimate_that_is_too_close_says_what_may_be_free(

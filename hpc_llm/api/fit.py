@@ -133,8 +133,11 @@ def _objections(plan: Plan, cluster: Cluster) -> Iterator[tuple[str, bool]]:
                 True,
             )
         elif need.verdict is Fit.TOO_CLOSE:
+            least, there = need.capacity_low, gib(need.capacity)
+            if least is not None and least < (need.capacity or 0):
+                there += f", of which no more than {gib(least)} may be free"
             yield (
-                f"{_needs(plan)} {gib(need.low)} to {gib(need.high)} of {place}, which has {gib(need.capacity)}: too close to call",
+                f"{_needs(plan)} {gib(need.low)} to {gib(need.high)} of {place}, which has {there}: too close to call",
                 False,
             )
 
@@ -165,12 +168,13 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
     from hpc_llm.estimating.parts import Device
 
     node = at_partition(cluster, plan).node.mem_gb
-    has_more = plan.job.scheduler == "slurm" and node is not None and need.high <= node * 1e9
+    enough = -(-need.enough // _GIB)
+    has_more = plan.job.scheduler == "slurm" and node is not None and enough * _GIB <= node * 1e9
     asked = next((f"--sbatch {name}={plan.job.sbatch[name]}" for name in _MEMORY if name in plan.job.sbatch), None)
     if not isinstance(need, Device) and has_more and asked is not None:
-        return f". A node has {node:g} GB, and {asked} asks for less: leave it out, or take --sbatch mem={-(-need.high // _GIB)}G"
+        return f". A node has {node:g} GB, and {asked} asks for less: leave it out, or take --sbatch mem={enough}G"
     if not isinstance(need, Device) and has_more and cluster.request.memory != "omit":
-        return f". A node has {node:g} GB: ask for enough with --sbatch mem={-(-need.high // _GIB)}G"
+        return f". A node has {node:g} GB: ask for enough with --sbatch mem={enough}G"
     step = first_that_fits(plan, cluster) or on_more_gpus(plan, cluster)
     return "" if step is None else f". The first step that fits: {step.flags} ({step.why})"
 

@@ -77,6 +77,12 @@ class Need:
             return Fit.DOES_NOT_FIT
         return Fit.FITS if self.high <= (self.capacity_low or self.capacity) else Fit.TOO_CLOSE
 
+    @property
+    def enough(self) -> int:
+        """How much there must be that it fits, where as large a part as here may not be free; it is known what there is."""
+        assert self.capacity is not None
+        return -(-self.high * self.capacity // (self.capacity_low or self.capacity))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Device(Need):

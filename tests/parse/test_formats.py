@@ -1023,7 +1023,11 @@ def test_mlperf(row, steps):
 def test_mlperf_stops_without_success(row, status):
     """`run_stop` is written for a run that missed its target, too, or that was broken off."""
     said = {} if status is None else {"status": status}
-    text = mllog("run_start", None) + mllog("train_loss", 2.5, samples_count=8) + mllog("run_stop", None, 1_700_000_100_500, **said)
+    text = (
+        mllog("run_start", None)
+        + mllog("train_loss", 2.5, samples_count=8)
+        + mllog("run_stop", None, 1_700_000_100_500, **said)
+    )
     found = row(text)
     assert found.elapsed_s == 100.5
     if status == "aborted":
