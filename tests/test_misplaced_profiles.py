@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.errors import ProfileError
+from hpc_llm.errors import Notice, ProfileError
 from hpc_llm.planning.method import load_method
 from hpc_llm.site.cluster import load_cluster
 
@@ -119,7 +119,26 @@ def test_a_file_of_the_working_directory_is_told(ending: str, own_folder: Path) 
         load_method("z9")
 
 
+@pytest.mark.filterwarnings("error::hpc_llm.errors.Notice")
 def test_what_is_found_is_not_told_as_misplaced(own_folder: Path) -> None:
     Path("delta.yaml").write_text("x: 1\n")
-    write("delta.yml", "x: 1\n")
     assert load_cluster("delta").name == "delta"
+
+
+def test_a_file_with_the_other_ending_is_told_where_a_weaker_one_is_taken(own_folder: Path) -> None:
+    """The job is another than the one asked for, where a file that should extend a shipped one is passed over."""
+    path = write("delta.yml", "extends: delta\n")
+    said = f"cluster delta is that of .*/delta.yaml: {path.absolute()} is not read, .*rename it to delta.yaml"
+    with pytest.warns(Notice, match=said):
+        assert load_cluster("delta").name == "delta"
+    write("mine.yaml", "extends: delta\n")
+    with pytest.warns(Notice, match=said):
+        load_cluster("mine")
+    Path("configs").mkdir()
+    Path("configs/z3.yml").write_text("extends: z3\noptimizer: {weight_decay: 0.1}\n")
+    with pytest.warns(Notice, match=r"method z3 is that of .*/z3\.yaml: \S+/configs/z3\.yml is not read"):
+        assert load_method("z3").optimizer.weight_decay == 0
+    path.rename(path.with_suffix(".yaml"))
+    with pytest.warns(Notice) as told:
+        load_cluster("delta")
+    assert not any("is not read" in str(one.message) for one in told)

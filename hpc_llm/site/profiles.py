@@ -139,6 +139,18 @@ def _refuse_misplaced(kind: str, name: str) -> None:
             )
 
 
+def _tell_passed_over(kind: str, name: str, found: Path) -> None:
+    """Tell of a file of that name with the other ending of YAML, in a folder that is searched before that of the one which was `found`."""
+    folders = search_path(kind)
+    before = folders[: folders.index(found.parent)] if found.parent in folders else []
+    for path in (folder / f"{name}{ending}" for folder in before for ending in _OTHER_ENDINGS):
+        if path.is_file() and not path.samefile(found):
+            notice(
+                f"{NOUNS[kind]} {name} is that of {found}: {path} is not read, as the file of a {NOUNS[kind]} ends in "
+                f"{SUFFIXES[kind]}. If it is meant, rename it to {name}{SUFFIXES[kind]}"
+            )
+
+
 OF_A_CARD = ("arch", "memory_gib", "capabilities", "peak_tflops")
 """Fields of a GPU that are true of its model alone."""
 
@@ -158,6 +170,7 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def read_profile(kind: str, name: str) -> tuple[dict[str, Any], Path]:
     """The mapping of a named file with what it `extends` filled in, and the file."""
     path = find_file(kind, name)
+    _tell_passed_over(kind, name, path)
     return _extended(kind, _read(kind, path), path, (path,)), path
 
 
@@ -199,6 +212,8 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
         return data
     found = extended_file(kind, str(parent), chain)
     if found is not None:
+        if found.name not in [one.name for one in chain]:  # else a file extends the one that it replaces
+            _tell_passed_over(kind, str(parent), found)
         base = _extended(kind, _read(kind, found), found, (*chain, found))
         kept = without_card(base) if is_another_card(base, data) else base
         return merged(kept, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
