@@ -70,6 +70,31 @@ def jsonl(path: Path, *rows: Any) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({}, None),
+        ({"validation_fraction": 0.02, "train_samples": 98, "validation_samples": 2}, None),
+        (
+            {"validation_fraction": 0.002},
+            "validation_fraction=0.002: of 100 samples that is none, and nothing is held out",
+        ),
+        ({"validation_samples": 500}, "validation_samples=500: nothing is held out, as it says how many at most"),
+        ({"validation_fraction": 0.1, "validation_samples": 500}, "validation_samples=500: the data have 10, and all"),
+        ({"train_samples": 2000}, "train_samples=2000: the data have 100, and all of them are taken"),
+    ],
+)
+def test_samples_that_the_data_do_not_have_are_told(tmp_path: Path, how: dict[str, Any], told: str | None) -> None:
+    """Each time that they are asked for, prepared already or not."""
+    path = jsonl(tmp_path / "a.jsonl", *({"text": f"{number}"} for number in range(100)))
+    request = CorpusRequest(sources=(str(path),), model="tiny", layout=layout_of_model("tiny"), **how)
+    for _ in range(2):
+        said: list[str] = []
+        prepare(request, tmp_path / "caches", said.append, 512)
+        found = [one for one in said if "_samples=" in one or "_fraction=" in one]
+        assert len(found) == (told is not None) and (told is None or found[0].startswith(told)), said
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes('\ufeff{"text": "x"}\n'.encode())

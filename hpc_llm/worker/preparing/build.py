@@ -50,7 +50,7 @@ def prepare(request: CorpusRequest, caches: Path, tell: Tell, vocab_size: int | 
     folder = caches / key
     if is_corpus(folder):
         tell(f"the data are prepared already, in {folder}")
-        return own_facts(folder)
+        return _told_what_lacks(request, own_facts(folder), tell)
     with new_corpus(caches, key, [path for path, *_ in before]) as making:
         made = _Making(making, request, tell)
         made.read_all(caches)
@@ -61,7 +61,25 @@ def prepare(request: CorpusRequest, caches: Path, tell: Tell, vocab_size: int | 
                 "prepare it again once nobody writes to it."
             )
         _write_facts(making / FACTS, record)
-    return own_facts(folder)
+    return _told_what_lacks(request, own_facts(folder), tell)
+
+
+def _told_what_lacks(request: CorpusRequest, facts: CorpusFacts, tell: Tell) -> CorpusFacts:
+    """Tell where the data have fewer samples than the request says; the facts themselves."""
+    fraction, there = request.validation_fraction, {split: one.samples for split, one in facts.splits.items()}
+    if fraction and not there.get(VALIDATION):
+        tell(
+            f"validation_fraction={fraction:g}: of {counted(there[TRAIN], 'sample')} that is none, and nothing is held out"
+        )
+    elif request.validation_samples and not there.get(VALIDATION):
+        tell(
+            f"validation_samples={request.validation_samples}: nothing is held out, as it says how many at most; "
+            "validation_fraction=0.1 or --data validation=FILE holds some out"
+        )
+    for split, most in ((TRAIN, request.train_samples), (VALIDATION, request.validation_samples)):
+        if most is not None and there.get(split, most) < most:
+            tell(f"{split}_samples={most}: the data have {there[split]}, and all of them are taken")
+    return facts
 
 
 def _write_facts(path: Path, record: dict[str, Any]) -> None:
