@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -138,6 +138,7 @@ def report(
         )
     runs = collect(names, without=folder, assumed=assumptions(list(assume)))
     if not any(run.is_known for run in runs):
+        _refuse_without_figures(names)
         raise RequestError(
             f"there is no run or log of a known format in {', '.join(names)}: give folders or files that hold one."
         )
@@ -146,6 +147,18 @@ def report(
     files = write_report(made, folder)
     tell_what_is_missing()
     return WrittenReport(report=made, files=files, regressions=regressions(made))
+
+
+def _refuse_without_figures(names: Sequence[str]) -> None:
+    """Raise RequestError where all runs are of tasks that measure nothing, which a report leaves out."""
+    from hpc_llm.parsing import parse_paths
+    from hpc_llm.parsing.rows import measures_nothing
+
+    if tasks := sorted({str(row.task) for row in parse_paths(names) if measures_nothing(row.task)}):
+        raise RequestError(
+            f"{', '.join(names)}: the runs in there are of {' and '.join(tasks)} alone, which measure nothing that a report shows: "
+            "give folders or files of trainings or inference as well. `hpc-llm status` shows these runs."
+        )
 
 
 def _baseline(named: Named, logs: str | os.PathLike[str] | None) -> tuple[Path, Table]:

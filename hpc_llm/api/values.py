@@ -104,6 +104,7 @@ def typed(where: str, name: str, value: Any) -> Any:
 
 
 _FILLED = {
+    "data": "Give a path or the name of a known set, or a list of these, as in [train=PATH, validation=PATH]",
     "set": "Give keys with values, as in {optimizer.lr: 1e-4}",
     "sbatch": "Give options with values, as in {qos: high}",
 }

@@ -1041,7 +1041,7 @@ def test_mlperf_stops_without_success(row, status):
 @pytest.mark.parametrize("loss", ["2_9.0", "'2_9.0'", "2_9", "1_0e-1"])
 def test_an_underscore_stands_in_no_number(row, loss):
     """Python reads 2_9.0 as 29.0; in a log it is what is left of two numbers."""
-    text = "".join("{'loss': %s, 'learning_rate': 1e-05, 'epoch': %s}\n" % (loss, epoch) for epoch in (0.1, 0.2))
+    text = "".join(f"{{'loss': {loss}, 'learning_rate': 1e-05, 'epoch': {epoch}}}\n" for epoch in (0.1, 0.2))
     found = row(text)
     assert (found.loss_first, found.loss_last) == (None, None)
 

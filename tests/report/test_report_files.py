@@ -15,6 +15,8 @@ from hpc_llm.cli import run as command
 from hpc_llm.errors import RequestError
 from hpc_llm.parsing import Step, parallel
 from hpc_llm.parsing.read import sample_of
+from hpc_llm.records.files import write_json
+from hpc_llm.records.run import RunPaths
 from hpc_llm.reporting import Report, assumptions, collect, make_report, summary, write_report
 from hpc_llm.reporting.earlier import RECORD
 from hpc_llm.reporting.figures import figures, method_names
@@ -341,6 +343,20 @@ def test_wrong_requests_exit_2_and_say_what_to_do(tmp_path: Path, capsys: pytest
         output = [] if "-o" in arguments else ["-o", str(tmp_path / "out")]
         assert command(["report", *output, *arguments]) == 2, arguments
         assert message in capsys.readouterr().err
+
+
+def test_runs_that_measure_nothing_are_told_from_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        run = RunPaths(tmp_path / "logs" / name)
+        write_json(run.experiment, {"schema": 1, "run_id": name, "plan": {"task": "prepare", "cluster": "local"}})
+        write_json(run.result, {"schema": 1, "outcome": "COMPLETED", "world_size": 1})
+    asked = ["report", str(tmp_path / "logs"), "-o", str(tmp_path / "out")]
+    assert command(asked) == 2
+    told = capsys.readouterr().err
+    assert "the runs in there are of prepare alone, which measure nothing that a report shows" in told
+    assert "no run or log of a known format" not in told
+    write_run(tmp_path / "logs", Made(run_id="c", cluster="delta", method="z3", rate_per_gpu=300.0))
+    assert command(asked) == 0
 
 
 def test_no_report_replaces_its_baseline_or_what_somebody_else_has_written(
