@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,22 @@ def test_a_hole_is_found_before_anything_is_read(
     with pytest.raises(RequestError, match=r"from byte \d+ on \d+ bytes were never written"):
         hpc_llm.plan(**{**RUN, "task": task, "sequence_length": 32 if task == "finetune" else None}, data=[name])
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("more", [{}, {"validation_fraction": 0.1}, {"data": "validation=held.jsonl"}])
+def test_samples_that_nothing_holds_out_are_told_before_they_are_prepared(rows: Path, more: dict[str, Any]) -> None:
+    Path("held.jsonl").write_text('{"question": "1?", "answer": "one"}\n')
+    data = ["rows.jsonl", *([more["data"]] if "data" in more else [])]
+    settings = [f"{name}={value}" for name, value in {"validation_samples": 5, **more}.items() if name != "data"]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        hpc_llm.plan(cluster="local", task="prepare", model="tiny", data=data, set=settings)
+    said = [
+        str(one.message)
+        for one in told
+        if "validation_samples=5 says how many are held out at most" in str(one.message)
+    ]
+    assert len(said) == (not more)
 
 
 def test_what_was_written_as_zeros_or_left_out_of_a_table_is_no_hole(own_folder: Path) -> None:

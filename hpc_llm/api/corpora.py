@@ -135,18 +135,15 @@ class Corpora:
 
 
 def refuse_to_evaluate_nothing(experiment: Experiment, cluster: Cluster) -> None:
-    """Refuse data that are not prepared yet where an evaluation is asked for and nothing of them will be held out; of a set that comes
-    from a hub nobody knows yet which splits it has."""
-    from hpc_llm.corpus.sources import HUB, fraction_of, source_files
-    from hpc_llm.corpus.words import VALIDATION
+    """Refuse data that are not prepared yet where an evaluation is asked for and nothing of them will be held out."""
+    from hpc_llm.corpus.sources import may_hold_out, source_files
     from hpc_llm.planning.data import wanted_corpus
     from hpc_llm.planning.settings import Settings
 
     settings, wanted = Settings(experiment.set), wanted_corpus(experiment, cluster)
     if wanted is None or settings.applied("eval_every", None) is None:
         return
-    files = source_files(wanted.sources)
-    if fraction_of(files, wanted.validation_fraction) or any(f.split == VALIDATION or f.kind == HUB for f in files):
+    if may_hold_out(source_files(wanted.sources), wanted.validation_fraction):
         return
     raise DataRequestError(
         f"{settings.said('eval_every')} asks for an evaluation, and nothing of the data is held out: hold a part out with "

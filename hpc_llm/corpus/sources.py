@@ -314,3 +314,8 @@ def fraction_of(files: Sequence[SourceFile], asked: float | None) -> float:
     if asked is None:
         return 0.0 if is_said or any(file.kind != PDF for file in files) else PDF_VALIDATION
     return asked
+
+
+def may_hold_out(files: Sequence[SourceFile], asked: float | None) -> bool:
+    """Whether something of what is read may be for validation; of a set that comes from a hub nobody knows yet which splits it has."""
+    return bool(fraction_of(files, asked)) or any(file.split == VALIDATION or file.kind == HUB for file in files)

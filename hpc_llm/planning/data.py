@@ -125,14 +125,19 @@ def refuse_for_synthetic(draft: Draft) -> None:
 
 def only_read(said: Said, caches: str | None, draft: Draft) -> dict[str, Any]:
     """The fields of the workload of a task that prepares data. Raises RequestError where there are none to prepare."""
-    from hpc_llm.corpus.sources import fraction_of, source_files
+    from hpc_llm.corpus.sources import may_hold_out, source_files
 
     if not said.experiment.data:
         raise RequestError("nothing is to be prepared: name it with --data SOURCE.")
     if caches is None:
         raise RequestError("nobody says where data are to be prepared: set HPC_LLM_CACHE to a folder.")
     read = reading(draft)
-    fraction_of(source_files(said.experiment.data), read["validation_fraction"])
+    holds_out = may_hold_out(source_files(said.experiment.data), read["validation_fraction"])
+    if read["validation_samples"] and not holds_out:
+        draft.notices.append(
+            f"validation_samples={read['validation_samples']} says how many are held out at most, and nothing is: "
+            "--set validation_fraction=0.1, or --data validation=FILE, holds some out"
+        )
     return {
         "data": draft.put("data", list(said.experiment.data), said("data")[1]),
         "loss_floor_nats": draft.put("loss_floor_nats", None, "not known"),
