@@ -100,6 +100,42 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
             "srun_args holds --nodes=7: the plan decides how many nodes and tasks there are.",
         ),
         ("launch.srun_args", ["-n", "1"], "srun_args holds -n: the plan decides"),
+        *(
+            ("launch.srun_args", words, f"srun_args holds {words[-1] if words[0] == '--label' else words[0]}: {why}")
+            for why, several in {
+                "the plan decides how long a job takes": (["--time=1"], ["-t", "1"]),
+                "the run's records need the tasks' output and folder": (
+                    ["--output=x"],
+                    ["-o", "x"],
+                    ["-uox"],
+                    ["--err", "x"],
+                    ["--chdir=/x"],
+                    ["-D/x"],
+                ),
+                "no rank would be started": (
+                    ["--test-only"],
+                    ["--help"],
+                    ["--multi-prog"],
+                    ["--jobid=5"],
+                    ["--pty"],
+                    ["-V"],
+                ),
+                "the ranks need the job's variables": (["--export=NONE"], ["--export", "NONE"], ["--expo=A"]),
+                "srun would begin its program there": (
+                    ["echo"],
+                    ["--label", "echo"],
+                    ["--label", "--"],
+                    ["--label", "-c8", "8"],
+                    ["--label", "-c", "8", "8"],
+                ),
+            }.items()
+            for words in several
+        ),
+        (
+            "request.constraint",
+            "a b",
+            "constraint is 'a b': sbatch does not know that. Valid: names of features without blanks",
+        ),
         ("slurm_cluster", 5, "'slurm_cluster' is 5: text or a list (as in [a, b]) is needed."),
         ("partitions.1.name", "gtest", "partitions: a name comes twice in gtest, gtest,"),
         ("partitions.1.default", True, "partitions: one of them can be the default, not several."),

@@ -95,6 +95,10 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
         "e.yaml",
         {"set": "['deepspeed.zero_optimization={offload_param: {nvme_path: /x}}']"},
     ),
+    "experiment: team": ("e.yaml", {"set": "{deepspeed.wandb: {enabled: true, team: theirs}}"}),
+    "experiment: team, text": ("e.yaml", {"set": "['deepspeed.wandb.team=theirs']"}),
+    "experiment: workspace": ("e.yaml", {"set": "{deepspeed.comet.workspace: theirs}"}),
+    "method: team": ("configs/own.yaml", {"deepspeed": "{wandb: {enabled: true, team: theirs}}"}),
     "method: scratch": ("configs/own.yaml", {"deepspeed": "{zero_optimization: {offload_param: {nvme_path: /x}}}"}),
 }
 
@@ -106,11 +110,12 @@ STEERING = {
     "HF_ENDPOINT": "mirror", "AWS_ENDPOINT_URL_S3": "h:1", "WANDB_BASE_URL": "h", "MLFLOW_TRACKING_URI": "h:5000", "PIP_INDEX_URL": "h",
     "PIP_TRUSTED_HOST": "h", "OTEL_EXPORTER_OTLP_ENDPOINT": "h:4317", "NCCL_COMM_ID": "10.0.0.1:1", "HOSTALIASES": "x",
     "PET_RDZV_ENDPOINT": "h:1", "RES_OPTIONS": "x", "COMET_URL_OVERRIDE": "h", "CLEARML_API_HOST": "h",
+    "WANDB_ENTITY": "team", "COMET_WORKSPACE": "w", "SWANLAB_WORKSPACE": "w", "LANGSMITH_WORKSPACE_ID": "w", "TRACKIO_SPACE_ID": "me",
 }  # fmt: skip
 PASSING = {
     "NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "ib0", "NCCL_IB_HCA": "mlx5_0", "NCCL_PROXY_APPEND_BATCH_SIZE": "4", "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false", "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "4", "WANDB_MODE": "offline", "NCCL_NET_GDR_LEVEL": "2",
-    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "FI_PROVIDER": "cxi", "MLFLOW_EXPERIMENT_NAME": "a", "UCX_TLS": "rc", "I_MPI_PIN_DOMAIN": "omp",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "FI_PROVIDER": "cxi", "MLFLOW_EXPERIMENT_NAME": "a", "UCX_TLS": "rc", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "WANDB_PROJECT": "p", "WANDB_NAME": "n", "COMET_PROJECT_NAME": "p", "I_MPI_PIN_DOMAIN": "omp",
 }  # fmt: skip
 
 
@@ -151,7 +156,9 @@ def test_a_file_that_may_be_a_stranger_s_is_refused(
     asked = [name] if name == "e.yaml" else ["--cluster", "local", "--model", "tiny", "--method", "own"]
     assert run(["submit", *asked]) == 2
     said = capsys.readouterr().err
-    assert name in said and re.search(r"decides which code the job loads|outside the run's folder", said)
+    assert name in said and re.search(
+        r"decides which code the job loads|outside the run's folder|to whom the job sends", said
+    )
     assert "on the command line" in said and not Path("logs").exists()
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shlex
 import string
 import subprocess
 import sys
@@ -567,7 +568,7 @@ def test_a_line_that_is_wrong_is_told_before_anything_is_submitted(
     assert run(["submit", *LOCAL, "--env-file", "mine.env"]) == 2
     said = capsys.readouterr().err
     assert said == (
-        f"hpc-llm: --env-file {own_folder}/mine.env: line 2: a value with blanks or quotes in it needs quotes around all of it.\n"
+        f"hpc-llm: --env-file {own_folder}/mine.env is not read: line 2: a value with blanks or quotes in it needs quotes around all of it.\n"
     )
     assert not Path("logs").exists()
 
@@ -591,10 +592,32 @@ def test_submission_looks_at_the_file_where_it_is_here(
     assert run(["render", *LOCAL, "--env-file", "mine.env"]) == code
     said = capsys.readouterr()
     if code:
-        assert said.err.endswith(f"others may open --env-file {own_folder}/mine.env: chmod 600 {own_folder}/mine.env\n")
+        assert said.err.endswith(
+            f"others may open --env-file {own_folder}/mine.env. Run chmod 600 {own_folder}/mine.env\n"
+        )
     else:
         assert f"\nread_variables {own_folder}/mine.env\n" in said.out
     assert TOKEN not in said.out + said.err
+
+
+@pytest.mark.parametrize("name", ["password", "db.passwd", "hf_pass", "my passwd", "token", "secrets", "api_key"])
+def test_what_is_wrong_with_the_file_is_told_whatever_it_is_called(
+    name: str, own_folder: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = own_folder / name
+    for text, mode, said in (
+        (f"HF_TOKEN={TOKEN}", 0o644, f". Run chmod 600 {shlex.quote(str(file))}"),
+        ("HF_TOKEN = x", 0o600, "is not read: line 1 is no NAME=VALUE"),
+        ("A=1\n" * 40_000, 0o600, "is not read: it has more than 64 KiB"),
+    ):
+        file.write_text(text)
+        file.chmod(mode)
+        assert run(["render", *LOCAL, "--env-file", name]) == 2
+        err = capsys.readouterr().err
+        assert said in err and "(hidden)" not in err and TOKEN not in err
+    file.chmod(0o644)
+    ended = machine.run(machine.script(env_file=str(file)))
+    assert f"others may open the file {file}; chmod 600 it" in redacted(ended.stdout + ended.stderr)
 
 
 def test_a_file_that_is_missing_is_told_before_the_job_waits(
@@ -602,7 +625,7 @@ def test_a_file_that_is_missing_is_told_before_the_job_waits(
 ) -> None:
     for more in ((), ("--dry-run",)):
         assert run(["submit", *LOCAL, "--env-file", "no.env", *more]) == 2
-        assert f"--env-file {own_folder}/no.env: there is no such file." in capsys.readouterr().err
+        assert f"--env-file {own_folder}/no.env is not read: there is no such file." in capsys.readouterr().err
     assert not Path("logs").exists()
     for name in ("no.env", "/of/the/nodes/x.env"):  # a look from elsewhere, and a place that only the cluster has
         assert run(["render", *LOCAL, "--env-file", name]) == 0

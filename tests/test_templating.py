@@ -308,7 +308,18 @@ DELTA = ("--cluster", "delta", "--account", "x-delta-gpu", "--method", "z2", "--
                 ("--array=0-5  # mine", "array", "hpc-llm sets --array itself, because tracking relies on it. Leave it out."),
                 ("--qos high --output /tmp/x", "output", "hpc-llm sets --output itself, because tracking relies on it. Leave it out."),
                 ("-o/tmp/x", "output", "hpc-llm sets --output itself, because tracking relies on it. Leave it out."),
+                ("--uid=root", "uid", "Slurm lets only root send a job in another's name. Leave it out."),
                 ("--part=x", "part", "sbatch reads it as the beginning of --partition. Write options in full."),
+            )
+        ),
+        *(
+            (SHIPPED.replace("{% if array and", f"#SBATCH {line}\n{{% if array and", 1), f"#SBATCH {why}")
+            for line, why in (
+                ("hetjob", "hetjob: sbatch would make two jobs of the script. Leave it out."),
+                ("--qos=high packjob", "packjob: sbatch would make two jobs of the script."),
+                ("--requeue HetJob", "HetJob: sbatch would make two jobs of the script."),
+                ("--requeue qos=high", "qos=high: no option. Write each as --NAME=VALUE, or leave it out."),
+                (": --qos=high", ":: no option."),
             )
         ),
     ],

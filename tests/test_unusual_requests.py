@@ -24,6 +24,22 @@ from hpc_llm.errors import HpcLlmError, PlanError, ProfileError, RequestError
                                       "Use --nodes 3, or name fewer."),
         ("nodelist=gn[001-004,9]", PlanError, "names 5 nodes"),
         ("mincpus=65", PlanError, "--sbatch mincpus=65: partition gpuA100x4 of cluster delta has 64 cores per node. Ask for less."),
+        ("cores-per-socket=999", PlanError, "--sbatch cores-per-socket=999: partition gpuA100x4 of cluster delta has 64 cores per node. Ask for less."),
+        ("sockets-per-node=999", PlanError, "has 64 cores per node."),
+        ("cores-per-socket=" + "9" * 5000, RequestError, "it has a number of more than 18 digits"),
+        ("distribution=arbitrary", RequestError, "--sbatch distribution=arbitrary: sbatch takes it beside a nodelist alone"),
+        ("distribution=Arbitrary,Pack", RequestError, "with a node for each task. Add that, or take block or cyclic."),
+        ("dependency=afterok:1,afterany:2?after:3", RequestError, "with , for all or ? for any between them and not both"),
+        ("dependency=1?2,3", RequestError, "and not both"),
+        *((f"licenses={text}", RequestError, f"--sbatch licenses={text}: sbatch does not know that. Valid: the name of a license")
+          for text in ("matlab:x", "matlab:", "a b", ":2", "a,b:-1")),
+        *((f"{name}={text}", RequestError, f"--sbatch {name}={text}: sbatch does not know that. Valid: names of features without blanks")
+          for name in ("constraint", "prefer") for text in ("a b", "a & b", "a*", "a*x")),
+        ("nice=high", RequestError, "--sbatch nice=high: sbatch would read it as 0. Write a whole number."),
+        ("nice=5x", RequestError, "sbatch would read it as 5. Write"),
+        ("priority=abc", RequestError, "sbatch would read it as 0 and hold the job. Write a whole number."),
+        ("uid=root", RequestError, "--sbatch uid: Slurm lets only root send a job in another's name. Leave it out."),
+        ("gid=0", RequestError, "--sbatch gid: Slurm lets only root"),
         ("mem=300G", PlanError, "--sbatch mem=300G asks for 300G on a node: partition gpuA100x4 of cluster delta has 232G there. Ask for at most mem=238418M."),
         ("mem=1e3G", RequestError, "--sbatch mem=1e3G: not an amount."),
         ("mem=" + "9" * 5000 + "G", RequestError, "--sbatch mem: it has a number of more than 18 digits"),
@@ -37,10 +53,42 @@ def test_what_no_job_could_be_is_refused(option: str, error: type[HpcLlmError], 
 
 
 @pytest.mark.parametrize(
-    "option", ["nodelist=a,b", "nodelist=gn[1-2]", "nodelist=gn1", "nodelist=./names", "mincpus=64", "tres-per-task=license/x:1", "mem=0", "foo"]
+    "option", ["nodelist=a,b", "nodelist=gn[1-2]", "nodelist=gn1", "nodelist=./names", "mincpus=64", "tres-per-task=license/x:1", "mem=0", "foo",
+               "cores-per-socket=64", "cores-per-socket=73", "sockets-per-node=2", "dependency=afterok:1?after:2?3", "licenses=a@db:2,b;c", "licenses=a|b:3",
+               "constraint=[a|b]&c*2", "nice=-5", "nice", "priority=TOP", "priority=7", "distribution=block"]
 )  # fmt: skip
 def test_what_a_job_can_be_passes(option: str) -> None:
     assert option.partition("=")[0] in planned("delta", "z3", nodes=2, sbatch=(option,)).plan.job.sbatch
+
+
+def test_tasks_may_be_placed_by_a_list_of_nodes() -> None:
+    asked = ("distribution=arbitrary", "nodelist=a,b")
+    assert "distribution" in planned("delta", "z3", nodes=2, sbatch=asked).plan.job.sbatch
+    both = ("cores-per-socket=32", "sockets-per-node=2")
+    assert "cores-per-socket" in planned("delta", "z3", sbatch=both).plan.job.sbatch
+    refused(PlanError, "has 64 cores per node", "delta", sbatch=("cores-per-socket=32", "sockets-per-node=3"))
+
+
+NO_NAMES = {
+    "my proj": "a blank",
+    "abc,def": "','",
+    "<ACCOUNT>": "'<'",
+    "x\u00a0-delta-gpu": r"a character that looks like a blank (U+00A0)",
+    "x\u200b": "a character that looks like a blank (U+200B)",
+}
+
+
+@pytest.mark.parametrize(("text", "found"), NO_NAMES.items())
+def test_an_account_or_a_partition_that_none_can_be_called_is_refused(text: str, found: str) -> None:
+    cluster = variant("mi210", account={"list_command": "mine"})
+    said = f"account {text!r} (request) holds {found}"
+    refused(RequestError, said, cluster, scheduler="slurm", account=text)
+    refused(RequestError, "Give --account NAME. `mine` lists yours.", cluster, scheduler="slurm", account=text)
+    own = variant("mi210", account={"default": text})
+    refused(RequestError, f"account {text!r} (cluster mi210: account.default) holds", own, scheduler="slurm")
+    if "," not in text:
+        refused(RequestError, f"partition {text!r} (request) holds {found}", "mi210", scheduler="slurm", partition=text)
+    assert planned("mi210", "z3", scheduler="slurm", partition="a,b", account="a.b@c-d_1").plan.job.partition == "a,b"
 
 
 @pytest.mark.parametrize(
@@ -52,6 +100,10 @@ def test_what_a_job_can_be_passes(option: str) -> None:
         ),
         ("--mem=much", "request.extra: --mem=much: not an amount."),
         ("--nodelist=a[1-4]", "request.extra: --nodelist=a[1-4] names 4 nodes"),
+        (
+            "--cores-per-socket=99",
+            "request.extra: --cores-per-socket=99: partition gp2d of cluster taiwania2 has 32 cores per node.",
+        ),
         ("--mincpus=33", "request.extra: --mincpus=33: partition gp2d of cluster taiwania2 has 32 cores per node."),
     ],
 )
@@ -59,7 +111,12 @@ def test_an_option_of_the_profile_passes_the_same_check(extra: str, said: str) -
     cluster = variant("taiwania2", request={"extra": [extra]})
     refused(RequestError, said, cluster)
     name = extra.removeprefix("--").partition("=")[0]
-    instead = {"mem": "mem=1G", "nodelist": "nodelist=a1", "mincpus": "mincpus=8"}[name]
+    instead = {
+        "mem": "mem=1G",
+        "nodelist": "nodelist=a1",
+        "mincpus": "mincpus=8",
+        "cores-per-socket": "cores-per-socket=8",
+    }[name]
     assert planned(cluster, "z3", sbatch=(instead,)).plan.job.sbatch == dict([instead.split("=")])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import Cluster, Node
-from hpc_llm.site.sbatch_options import memory_bytes
+from hpc_llm.site.sbatch_sizes import memory_bytes
 
 FORMS = ("mem", "mem-per-cpu", "mem-per-gpu")
 """Options of sbatch that say how much memory a job has, of which a job has one."""

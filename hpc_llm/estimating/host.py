@@ -13,7 +13,7 @@ from hpc_llm.estimating.deepspeed import kept_back
 from hpc_llm.estimating.parts import Need
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import Cluster, Node
-from hpc_llm.site.sbatch_options import memory_bytes
+from hpc_llm.site.sbatch_sizes import memory_bytes
 
 _SUB_GROUP = 1e9
 _COMPILER = 10 * 2**30

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from hpc_llm.errors import RequestError
-from hpc_llm.site.sbatch_options import Source, in_full, read_options, way_of
+from hpc_llm.site.sbatch_options import Source, in_full, read_options, takes_word, way_of
+from hpc_llm.text.late_pattern import late_pattern
 
 _MAGIC = "#SBATCH"
+_TWO_JOBS = late_pattern(r"hetjob|packjob", re.IGNORECASE)
+"""What parts a script into several jobs."""
 
 
 def check_own_script(text: str, header: Sequence[str], template: Path, site: Source) -> None:
@@ -29,14 +33,20 @@ def check_own_script(text: str, header: Sequence[str], template: Path, site: Sou
             "one. Begin it as the bundled job.sh.j2 does: `{% for line in header %}`, `{{ line.line }}`, `{% endfor %}`, each on a line of "
             "its own."
         )
-    planned = {name for line in header for name, _ in _options(line)}
+    planned = {name.removeprefix("--") for line in header for name, _ in _options(line)}
     for number, line in lines:
         if line in header or not line.startswith(_MAGIC):
             continue
         source = replace(
             site, place=f"{template}, in line {number} of the script that it makes: {_MAGIC}", is_header=True
         )
-        for name in read_options((f"{name}={value}" if value else name for name, value in _options(line)), source):
+        options = list(_options(line))
+        strays = [name for name, _ in options if not name.startswith("-")]
+        if (two := _TWO_JOBS.search(line)) is not None:
+            raise RequestError(f"{source.place} {two[0]}: sbatch would make two jobs of the script. Leave it out.")
+        if strays:
+            raise RequestError(f"{source.place} {strays[0]}: no option. Write each as --NAME=VALUE, or leave it out.")
+        for name in read_options((f"{name}={value}" if value else name for name, value in options), source):
             if name in planned:
                 way = way_of(name) or "what the request has for it"
                 raise RequestError(f"{source.said(name)}: the plan says it too. Leave it out, and use {way}.")
@@ -51,7 +61,7 @@ def _asking(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _options(line: str) -> Iterator[tuple[str, str]]:
-    """Name and value of each option of a line, those with one letter by their names."""
+    """Name and value of each option of a line, those with one letter by their names; what is no option has no dashes before it."""
     try:
         words = shlex.split(line.removeprefix(_MAGIC), comments=True)
     except ValueError:
@@ -60,7 +70,14 @@ def _options(line: str) -> Iterator[tuple[str, str]]:
         word = words.pop(0)
         name, is_joined, value = word.partition("=")
         if word.startswith("-") and not word.startswith("--") and (meant := in_full(word[1:2])):
-            name, is_joined, value = meant, word[2:], word[2:].removeprefix("=")
-        if not is_joined and words and not words[0].startswith("-"):
+            name, is_joined, value = f"--{meant}", word[2:], word[2:].removeprefix("=")
+        is_option = word.startswith("-")
+        if (
+            is_option
+            and not is_joined
+            and takes_word(name.removeprefix("--"))
+            and words
+            and not words[0].startswith("-")
+        ):
             value = words.pop(0)
-        yield name.removeprefix("--"), value
+        yield (name, value) if is_option else (word, "")

@@ -380,7 +380,7 @@ read_variables() {
   [ -O "$1" ] || die "$stop_no_env_file" "the file $1 belongs to somebody else"
   case $(stat -L -c %a "$1") in
     [4-7]00) ;;
-    *) die "$stop_no_env_file" "others may open the file $1: chmod 600 it" ;;
+    *) die "$stop_no_env_file" "others may open the file $1; chmod 600 it" ;;
   esac
   # It is read, not run: what a line would do in a shell has no effect here.
   settings=$("${wrapper[@]}" "$python" -I -S -c "$start" "$code_archive" "$code_digest" hpc_llm.text.env_file "$1" 2>/dev/null) ||

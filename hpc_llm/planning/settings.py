@@ -21,7 +21,8 @@ from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.planning.recompute import read_share
 from hpc_llm.planning.schedule import SCHEDULES
 from hpc_llm.records.run import is_record
-from hpc_llm.site.reach import refuse_loading, refuse_scratch
+from hpc_llm.site.reach import refuse_loading
+from hpc_llm.site.reach import refuse_reach as refuse_reach_of
 
 _SHOWN = 80
 _OPTIONS = ("time", "name", "templates", "cluster", "method", "task", "data", "env_file", "epochs", "resume", "over")
@@ -363,7 +364,7 @@ def refuse_reach(pairs: Iterable[str], where: str) -> None:
             refuse_loading(setting.inside[0], setting.text, where, is_record)
         elif setting.field == "deepspeed":
             with contextlib.suppress(ProfileError):
-                refuse_scratch(_nested(setting.inside, parse_value(setting.text)), where)
+                refuse_reach_of(_nested(setting.inside, parse_value(setting.text)), where)
 
 
 def _nested(keys: Iterable[str], value: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -28,17 +29,19 @@ from hpc_llm.site.profiles import where_to_change
 from hpc_llm.site.sbatch_options import (
     Source,
     asks_for_gpus,
-    memory_bytes,
-    named_nodes,
     not_known,
     read_options,
     rivals,
 )
+from hpc_llm.site.sbatch_sizes import memory_bytes, named_nodes
 from hpc_llm.site.slurm_time import LONGEST_S, format_time, parse_time
-from hpc_llm.text.numbers import MOST_DIGITS
+from hpc_llm.text.numbers import MOST_DIGITS, whole_number
 
 MOST_NODES = 20_000
 """No cluster under Slurm has had more; who asks for more has mistyped it."""
+_CORES = ("mincpus", "sockets-per-node", "cores-per-socket")
+_WITH_KEPT = 8 / 7
+"""A node's cores over those that a job may use: a site keeps one of eight for itself, as LUMI does, seldom more."""
 _ENDLESS = re.compile(rf"[0-9]{{{MOST_DIGITS + 1}}}")
 
 
@@ -47,6 +50,7 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tup
     name, origin = said("partition")
     if name is not None:
         one_line("partition", name, origin)
+        _one_name("partition", name, origin, but=",")
     partition = cluster.partition(name)
     if "partition" not in site.facts.requests:
         _without_meaning("partition", name, site, draft)
@@ -65,6 +69,24 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tup
         )
     default = (partition and partition.name, f"cluster {cluster.name}: default partition")
     return partition, draft.first("partition", (name, origin), default)
+
+
+def _one_name(what: str, text: str, origin: str, listing: str = "", but: str = "") -> None:
+    """Raise a RequestError for what no name of Slurm's holds: blanks of any kind, commas of lists, the signs around a word to be replaced."""
+    sign = next(
+        (sign for sign in text if (sign.isspace() or not sign.isprintable() or sign in ",<>") and sign not in but), None
+    )
+    if sign is not None:
+        found = (
+            "a blank"
+            if sign == " "
+            else repr(sign)
+            if sign in ",<>"
+            else f"a character that looks like a blank (U+{ord(sign):04X})"
+        )
+        raise RequestError(
+            f"{what} {text!r} ({origin}) holds {found}, and no {what} is called so. Give --{what} NAME.{listing}"
+        )
 
 
 def _without_meaning(what: str, value: Any, site: Site, draft: Draft) -> None:
@@ -123,6 +145,7 @@ def ask_account(said: Said, cluster: Cluster, site: Site, draft: Draft) -> str |
             )
         return None
     one_line("account", account, draft.origins["account"])
+    _one_name("account", account, draft.origins["account"], listing)
     if rule.pattern and not fits(rule.pattern, account):
         is_asked = account == said("account")[0]
         of = "" if is_asked else f" ({draft.origins['account']})"
@@ -311,21 +334,34 @@ def _check_options(ask: Ask, cores: int | None, draft: Draft) -> None:
     given = [("--sbatch ", name, value) for name, value in ask.options.items()]
     given += [("request.extra: --", name, value) for name, value in own.items() if name not in replaced]
     for place, name, value in given:
-        said, most = f"{place}{name}={value}", ask.node.cpus
-        if name.startswith(("mem", "mincpus", "nodelist")) and _ENDLESS.search(value):
+        said = f"{place}{name}={value}"
+        if name.startswith(("mem", "nodelist", *_CORES)) and _ENDLESS.search(value):
             raise RequestError(
                 f"{place}{name}: it has a number of more than {MOST_DIGITS} digits, which Slurm does not know."
             )
         _check_memory(said, name, value, ask, cores, draft)
-        if name == "mincpus" and most and value.isdecimal() and int(value) > most:
-            where = place_of(ask.cluster, ask.partition)
-            raise PlanError(f"{said}: {where} has {most} cores per node. Ask for less.")
+        is_arbitrary = name == "distribution" and value.lower().startswith("arbitrary")
+        if is_arbitrary and not any(other == "nodelist" for _, other, _ in given):
+            raise RequestError(
+                f"{said}: sbatch takes it beside a nodelist alone, with a node for each task. Add that, or take block or cyclic."
+            )
+        _check_cores(said, name, {one: text for _, one, text in given}, ask)
         names = named_nodes(value) if name == "nodelist" else None
         if names is not None and names > ask.parallel.nodes:
             raise PlanError(
                 f"{said} names {names} nodes, which the job would all get, and the plan has {ask.parallel.nodes}. "
                 f"Use --nodes {names}, or name fewer."
             )
+
+
+def _check_cores(said: str, name: str, given: Mapping[str, str], ask: Ask) -> None:
+    """Hold the cores that an option wants a node to have to those that the profile knows of."""
+    most = ask.node.cpus
+    if name not in _CORES or most is None:
+        return
+    counts = [whole_number(given.get(one, "")) or 1 for one in (_CORES[1:] if name in _CORES[1:] else (name,))]
+    if math.prod(counts) > most * (_WITH_KEPT if name in _CORES[1:] else 1):
+        raise PlanError(f"{said}: {place_of(ask.cluster, ask.partition)} has {most} cores per node. Ask for less.")
 
 
 def _check_memory(said: str, name: str, value: str, ask: Ask, cores: int | None, draft: Draft) -> None:

@@ -168,11 +168,11 @@ def cancel_job(job_id: str) -> Cancellation:
     if orphans:
         return _cancel_orphan(orphans[0])
     if not found:
-        silent = [f"and {each.title} does not answer: {' '.join(said.split())}." for each, _, said in asked if said]
-        nowhere = " nor ".join(f"a job of that id in {each.title}'s queue" for each, _, _ in asked)
+        rest = [f"and {each.title} does not answer: {' '.join(said.split())}" for each, _, said in asked if said]
+        rest = rest or [f"nor a job of that id in {each.title}'s queue" for each, _, _ in asked]
         raise RequestError(
             f"there is no run of job {job_id}, as `hpc-llm status` shows it, in that folder of runs (--logs DIR names "
-            f"another), {'; '.join(silent) or f'nor {nowhere}.'}"
+            f"another){''.join(f', {one}' for one in rest)}."
         )
     return _cancel_stray(job_id, *found[0])
 

@@ -14,8 +14,9 @@ from hpc_llm.site.account_pattern import check_pattern
 from hpc_llm.site.generations import check_generation, missing_facts
 from hpc_llm.site.launchers import find_launcher
 from hpc_llm.site.launchers import known as launchers
-from hpc_llm.site.sbatch_options import changes_size
+from hpc_llm.site.sbatch_values import wrong_value
 from hpc_llm.site.slurm_time import LONGEST_S, parse_time
+from hpc_llm.site.srun_args import wrong_argument
 from hpc_llm.site.units import check_named_size, gpu_gib, node_gb, tflops
 from hpc_llm.text.env_file import is_reserved
 
@@ -192,6 +193,8 @@ class RequestBlock(Strict):
             raise ValueError(
                 "gpu_type has no effect with gpu_style 'none', leave it out (gpu_type: null where it is inherited)"
             )
+        if self.constraint and (wrong := wrong_value("constraint", self.constraint)) is not None:
+            raise ValueError(f"constraint is '{self.constraint}': {wrong.removesuffix('.')}")
         if self.memory == "mem-per-gpu" and self.gpu_style == "none":
             raise ValueError(
                 "memory 'mem-per-gpu' needs GPUs that are asked for, and gpu_style is 'none'. Valid: omit, mem, mem-per-cpu"
@@ -218,11 +221,8 @@ class Launch(Strict):
                 raise ValueError(
                     f"{name} is '{getattr(self, name)}', which is not in allowed: {', '.join(self.allowed)}. Add it there, or take one of these"
                 )
-        for word in self.srun_args:
-            if changes_size(word):
-                raise ValueError(
-                    f"srun_args holds {word}: the plan decides how many nodes and tasks there are. Leave it out"
-                )
+        if (wrong := wrong_argument(self.srun_args)) is not None:
+            raise ValueError(f"srun_args holds {wrong}")
         return self
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import ProfileError, notice, unknown_name
-from hpc_llm.site.reach import refuse_scratch
+from hpc_llm.site.reach import refuse_reach
 from hpc_llm.text.homes import from_home
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secrecy import WAY_IN, find_secret
@@ -188,7 +188,7 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
             instead = f", in place of {whose[hidden[0].parent]}" if hidden else ""
             brings = ""
             if kind == "configs":
-                refuse_scratch({"deepspeed": values.get("deepspeed")}, str(path))
+                refuse_reach({"deepspeed": values.get("deepspeed")}, str(path))
             else:
                 from hpc_llm.site import foreign
 

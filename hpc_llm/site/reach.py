@@ -1,4 +1,4 @@
-"""How far a setting reaches: places outside the run's folder, and variables by which a job loads code. Standard library only.
+"""How far a setting reaches: places outside the run's folder, others' accounts, variables by which a job loads code. Standard library only.
 
 Who types a flag means it. A file may be a stranger's, as in a checkout that was tried out, and says neither.
 """
@@ -16,6 +16,8 @@ from hpc_llm.text.shell import variables_in
 
 SCRATCH = "nvme_path"
 """DeepSpeed's folder on a disk of the node; the only one of its settings that has to lie outside the run's folder."""
+_ADDRESSEES = ("wandb.team", "comet.workspace")
+"""DeepSpeed's settings of whose figures a tracker keeps."""
 _LEAVES = re.compile(r"\A(?:[/~\\]|[A-Za-z][A-Za-z0-9+.-]*:[/\\]|(?:.*[/\\])?\.\.(?:[/\\]|$))", re.DOTALL)
 """Absolute, somebody's home, an address, or a way up."""
 _LOADS_CODE = late_pattern(
@@ -44,6 +46,7 @@ _STEERS_TRAFFIC = late_pattern(
     | SSL_?\w{0,60} | (?!UCX_)\w{0,60}_(?:SSL|TLS)_\w{1,60} | \w{0,60}(?:_SSL|HTTPSVERIFY|INSECURE|NO_VERIFY|SSL_VERIFY|TRUSTED_HOST) | PIP_CERT
     | \w{0,60}ENDPOINT(?:_URL)?(?:_\w{1,30})? | \w{1,60}_(?:URL|URI|DSN)(?:_OVERRIDE)? | MODELSCOPE_DOMAIN | \w{0,60}INDEX_URL
     | (?:WANDB|MLFLOW|COMET|NEPTUNE|CLEARML|TRAINS|SWANLAB|DOCKER|OLLAMA)_\w{0,40}(?:HOST|SERVER|ADDRESS)
+    | (?:WANDB|COMET|NEPTUNE|SWANLAB|CLEARML|LANGSMITH|LANGCHAIN|OPIK|TRACKIO)_\w{0,40}(?:ENTITY|WORKSPACE|TEAM|WORKSPACE_ID|SPACE_ID)
     | RES_OPTIONS | LOCALDOMAIN | HOSTALIASES | RESOLV_\w{1,60} | NSS_\w{1,60}
     | MASTER_(?:ADDR|PORT) | NCCL_COMM_ID | \w{0,60}RDZV\w{0,60} | SOCKS_\w{1,60} | KRB5\w{1,60})\Z""",
     re.VERBOSE | re.IGNORECASE,
@@ -98,13 +101,19 @@ def refuse_way_out(config: Mapping[str, Any], where: str, is_record: Callable[[s
             )
 
 
-def refuse_scratch(config: Mapping[str, Any], where: str) -> None:
-    """Raise a RequestError where a file that may be a stranger's says on which disk of the node to write."""
+def refuse_reach(config: Mapping[str, Any], where: str) -> None:
+    """Raise a RequestError where a file that may be a stranger's says on which disk of the node to write, or whose figures a
+    tracker keeps."""
     for place, key, text in _texts(config):
         if key == SCRATCH and leaves_folder(text):
             raise RequestError(
                 f"{where}: {place} is {text!r}, outside the run's folder. Which disk of a node is written to is said on the "
                 f"command line (--set {place}=FOLDER) or by a method in ~/.config/hpc-llm/configs."
+            )
+        if place.endswith(_ADDRESSEES) and text:
+            raise RequestError(
+                f"{where}: {place} is {text!r}, to whom the job sends its figures. That is said on the command line "
+                f"(--set {place}=NAME) or by a method in ~/.config/hpc-llm/configs."
             )
 
 

@@ -7,7 +7,6 @@ decides could be overruled in many ways; here each way has the same name, and wh
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 
@@ -15,7 +14,6 @@ from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.immutable import dataclass
 from hpc_llm.site.sbatch_values import wrong_value
 from hpc_llm.text.late_pattern import late_pattern
-from hpc_llm.text.numbers import whole_number
 
 _SHORT = dict(
     pair.split("=")
@@ -62,7 +60,6 @@ _OWNED = {
 """What the plan has to know, and what sets it in a request and in a profile; None where each request decides."""
 _OWNED_BY_PROFILE = {"cpus-per-task": "node.cpus_per_gpu"}
 """What a request may give, since the plan reads it there, and a profile says in a field of its own."""
-_SIZES = ("nodes", "ntasks", "ntasks-per-node", "tasks-per-node")
 _GPUS = frozenset(("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"))
 _MAY_HOLD_GPUS = frozenset(("gres", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task"))
 _CPU_AMONG_OTHERS = late_pattern(r"(?:^|,)cpu[:=]")
@@ -71,6 +68,7 @@ _TRACKED = frozenset(
     """output error open-mode array export export-file clusters parsable quiet test-only wait wrap help usage version""".split()
 )
 """Options by which hpc-llm would lose the job: it sets them itself, or they change what sbatch does or answers."""
+_OF_ROOT = frozenset(("gid", "uid"))
 _RUNS_OR_LEADS = late_pattern(r"bbf?|chdir|container(?:-.*)?|get-user-env|gid|input|uid|x11")
 """Options that run or load something, take the job or its files elsewhere, or make it somebody else's."""
 ADDRESSEE = "mail-user"
@@ -170,6 +168,8 @@ def _check_owner(name: str, value: str, source: Source) -> None:
         )
     if name in _TRACKED:
         raise RequestError(f"{said}: hpc-llm sets --{name} itself, because tracking relies on it. Leave it out.")
+    if name in _OF_ROOT:
+        raise RequestError(f"{said}: Slurm lets only root send a job in another's name. Leave it out.")
     own: tuple[str, str | None] | None = _OWNED.get(name)
     if source.counts_gpus and asks_for_gpus(name, value):
         own = ("--gpus-per-node", "gpu.per_node and request.gpu_style")
@@ -229,18 +229,6 @@ def check_signal(options: Iterable[str], *, saves: bool, time_s: int | None) -> 
             f"--sbatch signal={asked}: the job may take {time_s} s, so the signal would come at its start, when nothing is there to be saved. "
             "Ask for fewer seconds before its end, as in B:USR1@300, or for more time with --time."
         )
-
-
-def changes_size(word: str) -> bool:
-    """Whether a word of srun's arguments says how many nodes or tasks there are, in any of its spellings.
-
-    >>> [changes_size(word) for word in ("--nodes=7", "--ntask=1", "-N7", "-n", "--mpi=none", "--nice", "-u")]
-    [True, True, True, True, False, False, False]
-    """
-    if not word.startswith("--"):
-        return word.startswith(("-N", "-n"))
-    name = word[2:].partition("=")[0]
-    return name in _SIZES or (name not in KNOWN and len(name) > 2 and any(size.startswith(name) for size in _SIZES))
 
 
 def is_harmless(name: str, value: str) -> bool:
@@ -311,7 +299,7 @@ def way_of(name: str, value: str = "") -> str | None:
     >>> way_of("qos"), way_of("requeue"), way_of("array"), way_of("gres", "gpu:2"), way_of("gres", "lustre:1")
     ('--sbatch qos=VALUE', '--sbatch requeue', None, None, '--sbatch gres=VALUE')
     """
-    if name not in KNOWN or is_tracked(name) or owner(name, value) is not None:
+    if name not in KNOWN or name in _OF_ROOT or is_tracked(name) or owner(name, value) is not None:
         return None
     return f"--sbatch {name}=VALUE" if name in _NEED_VALUE else f"--sbatch {name}"
 
@@ -339,6 +327,15 @@ def in_full(letter: str) -> str | None:
     return _SHORT.get(letter)
 
 
+def takes_word(name: str) -> bool:
+    """Whether the word behind an option of sbatch is its value, where nothing joins the two.
+
+    >>> takes_word("comment"), takes_word("requeue"), takes_word("nice")
+    (True, False, False)
+    """
+    return name not in _SWITCHES and name not in _MAY_HAVE_VALUE
+
+
 def not_known(name: str) -> str | None:
     """What to say of an option that sbatch does not have by itself; None of one that it has.
 
@@ -358,42 +355,3 @@ def _nearest(name: str) -> str | None:
         one for one in sorted(KNOWN) if len(one) >= _SHORTEST_PART and one in (name[: len(one)], name[-len(one) :])
     ]
     return next(iter(close or sorted(parts, key=len, reverse=True)), None)
-
-
-_HOSTS = late_pattern(r"(?:[A-Za-z0-9._-]|\[[0-9,-]+\])+")
-
-
-def named_nodes(text: str) -> int | None:
-    """How many nodes a value of --nodelist names; None where that is not certain.
-
-    >>> named_nodes("a1,a2,a1"), named_nodes("gn[01-04,7],login"), named_nodes("a[1-2]b[1-3]"), named_nodes("./file")
-    (2, 6, 6, None)
-    """
-    names = set(re.split(r",(?![^\[]*\])", text))
-    if not all(_HOSTS.fullmatch(name) for name in names) or "/" in text:
-        return None
-    return sum(math.prod(_in_brackets(part) for part in re.findall(r"\[([0-9,-]+)\]", name)) for name in names)
-
-
-def _in_brackets(text: str) -> int:
-    """How many numbers a list of ranges such as `1-4,7` has."""
-    found = 0
-    for part in text.split(","):
-        first, last = (whole_number(number) for number in part.partition("-")[::2])
-        found += 1 if first is None or last is None else abs(last - first) + 1
-    return found
-
-
-_SIZE = late_pattern(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
-_UNITS = {"K": 2**10, "": 2**20, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
-def memory_bytes(text: str) -> int | None:
-    """Bytes of an amount as sbatch reads it, None where it is none.
-
-    >>> memory_bytes("1500"), memory_bytes("2gb"), memory_bytes("5.5G")
-    (1572864000, 2147483648, None)
-    """
-    match = _SIZE.fullmatch(text.strip())
-    number = whole_number(match[1]) if match else None
-    return None if match is None or number is None else number * _UNITS[match[2].upper()]

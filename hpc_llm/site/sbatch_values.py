@@ -46,6 +46,7 @@ _COUNT = late_pattern(r"\+?0{0,20}[1-9][0-9]{0,9999}")
 _AMOUNT = late_pattern(r"[0-9]{1,12}(?:[KMGT]B?)?", re.IGNORECASE)
 _RANGES = {"nice": (-2147483645, 2147483645), "priority": (0, 4294967293)}
 """Options whose number has bounds; behind it, and in its place, sbatch takes anything."""
+_NO_NUMBER = late_pattern(r"(?![+-]?[0-9]+\Z).+")
 _BEGINNING = late_pattern(r"([+-]?)([0-9]+)")
 _JOB = r"\ *\+?-?[0-9]+(?:_(?:[0-9]+|\*|\[[0-9,%-]+\]))?"
 _AFTER = rf"(?:after(?:any|burstbuffer|corr|notok|ok)?|expand)(?::{_JOB}(?:\+[1-9][^:,?]*)?)+"
@@ -62,6 +63,17 @@ _FORMS = {
         late_pattern(r"plane=\ *[1-9][0-9]{0,8}|(?:(?:\*|block|cyclic)?(?::(?:\*|block|cyclic|fcyclic)?){0,2}|arbitrary)(?:,(?:(?:no)?pack)?)?|(?:no)?pack", re.IGNORECASE),
         "block, cyclic, arbitrary or plane=N; behind block and cyclic :block, :cyclic or :fcyclic for sockets and for cores; ,Pack or ,NoPack at the end",
     ),
+    "licenses": (
+        late_pattern(r"[^\s:,;|]+(?::[0-9][^\s:,;|]*)?(?:[,;|]+[^\s:,;|]+(?::[0-9][^\s:,;|]*)?)*[,;|]*"),
+        "the name of a license, and behind it :NUMBER where more than one is needed, with commas between several, as in matlab:2,ansys",
+    ),
+    **dict.fromkeys(
+        ("constraint", "prefer"),
+        (
+            late_pattern(r"(?:[^\s*]|\*(?=[0-9]))+"),
+            "names of features without blanks, with & for all or | for any between them, as in a100&nvme",
+        ),
+    ),
     "gpu-bind": (
         late_pattern(r"(?:verbose,)?(?:c|n|(?:single|per_task):|map(?:_gpu)?:(?![a-z])|mask(?:_gpu)?:(?![g-z])).*", re.IGNORECASE),
         "closest, none, per_task:N, single:N, map_gpu:LIST, mask_gpu:LIST, and verbose, before them",
@@ -71,8 +83,8 @@ _FORMS = {
         "low, medium, high, highm1 or a number of MHz, memory= before one of these, and verbose, with commas between them",
     ),
     "dependency": (
-        late_pattern(rf"{_WAITS}(?:[,?]{_WAITS})*", re.IGNORECASE),
-        "afterok:JOB, afterany:JOB, after:JOB+MINUTES, afternotok:JOB, aftercorr:JOB, afterburstbuffer:JOB or singleton, with , for all or ? for any between them; JOB is a number",
+        late_pattern(rf"{_WAITS}(?:(?:,{_WAITS})*|(?:\?{_WAITS})*)", re.IGNORECASE),
+        "afterok:JOB, afterany:JOB, after:JOB+MINUTES, afternotok:JOB, aftercorr:JOB, afterburstbuffer:JOB or singleton, with , for all or ? for any between them and not both; JOB is a number",
     ),
     "mem-bind": (
         late_pattern(r"(?:q|quiet|v|verbose|no|none|rank|local|sort|nosort|p|prefer|m(?:ap|ask)_mem:.+)(?:[,;].*)?", re.IGNORECASE),
@@ -102,6 +114,10 @@ def wrong_value(name: str, value: str) -> str | None:
         return f"sbatch does not know that. Valid: {valid}."
     if name in _TIMES and names_no_day(value, datetime.now()):
         return "there is no such day, and Slurm would take one of the next month for it. Name another."
+    if name in _RANGES and _NO_NUMBER.fullmatch(value) and (name, value.upper()) != ("priority", "TOP"):
+        read = _BEGINNING.match(value)
+        held = " and hold the job" if name == "priority" and not read else ""
+        return f"sbatch would read it as {read[0] if read else 0}{held}. Write a whole number."
     return None
 
 

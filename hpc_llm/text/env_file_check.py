@@ -25,7 +25,7 @@ def check_env_file(path: str, *, preview: bool = False) -> None:
                 else (error.strerror or "it cannot be read").lower()
             )
             raise RequestError(
-                f"--env-file {path}: {why}. Write NAME=VALUE lines into it and chmod 600 it, or leave the option out."
+                f"--env-file {path} is not read: {why}. Write NAME=VALUE lines into it and chmod 600 it, or leave the option out."
             ) from None
         notice(
             f"--env-file {path} cannot be seen here: the job stops (79) where it does not find it, of mode 600 and your own"
@@ -36,9 +36,9 @@ def check_env_file(path: str, *, preview: bool = False) -> None:
     if found.st_uid != os.geteuid():
         raise RequestError(f"--env-file {path} belongs to somebody else: the job reads only a file of your own.")
     if found.st_mode & 0o077:
-        raise RequestError(f"others may open --env-file {path}: chmod 600 {shlex.quote(path)}")
+        raise RequestError(f"others may open --env-file {path}. Run chmod 600 {shlex.quote(path)}")
     with contextlib.suppress(OSError):
         try:
             read_env_file(path)
         except EnvFileError as error:
-            raise RequestError(f"--env-file {path}: {error}.") from None
+            raise RequestError(f"--env-file {path} is not read: {error}.") from None

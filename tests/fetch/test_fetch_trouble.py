@@ -520,9 +520,9 @@ def test_the_token_that_the_hubs_own_program_keeps_is_used(
 @pytest.mark.parametrize(
     ("mode", "text", "said"),
     [
-        (0o644, f"HF_TOKEN={TOKEN}\n", "others may open --env-file secrets: chmod 600 secrets"),
+        (0o644, f"HF_TOKEN={TOKEN}\n", "others may open --env-file secrets. Run chmod 600 secrets"),
         (0o600, f"HF_TOKEN='{TOKEN} x'\n", "HF_TOKEN in secrets holds a blank or a character that no token has"),
-        (0o600, f"HF_TOKEN={TOKEN} x\n", "--env-file secrets: line 1"),
+        (0o600, f"HF_TOKEN={TOKEN} x\n", "--env-file secrets is not read: line 1"),
     ],
 )
 def test_a_token_that_others_may_read_or_none_can_be_is_refused_unshown(

@@ -10,6 +10,7 @@ from run_folders import Folder
 import hpc_llm
 from hpc_llm.api.find import find_run, find_runs
 from hpc_llm.errors import RequestError
+from hpc_llm.runs.cancellation import cancel_job
 
 RUNS = (
     "20261126-134616-local-z2o-tiny-09qy",
@@ -43,6 +44,13 @@ def test_the_start_of_several_ids_asks_for_more_of_it(logs: Path) -> None:
     assert refused("20261126", logs).startswith("'20261126' is the start of 3 runs: ")
     assert refused("20261126-134616", logs).endswith("Write more of it.")
     assert find_run("20261126-134616-local-z2o", logs).run_id == RUNS[0]
+
+
+@pytest.mark.parametrize("number", ["0", "99999999999999999999"])
+def test_a_number_that_no_job_has_is_told_in_a_whole_sentence(number: str, logs: Path) -> None:
+    with pytest.raises(RequestError) as caught:
+        cancel_job(number)
+    assert str(caught.value).endswith("in that folder of runs (--logs DIR names another).")
 
 
 def test_a_name_is_no_other_run_s_that_goes_on_with_a_letter_or_a_digit(logs: Path) -> None:
