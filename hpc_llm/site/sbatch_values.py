@@ -46,7 +46,7 @@ _COUNT = late_pattern(r"\+?0{0,20}[1-9][0-9]{0,9999}")
 _AMOUNT = late_pattern(r"[0-9]{1,12}(?:[KMGT]B?)?", re.IGNORECASE)
 _RANGES = {"nice": (-2147483645, 2147483645), "priority": (0, 4294967293)}
 """Options whose number has bounds; behind it, and in its place, sbatch takes anything."""
-_NO_NUMBER = late_pattern(r"(?![+-]?[0-9]+\Z).+")
+_WHOLE = late_pattern(r"[+-]?[0-9]+")
 _BEGINNING = late_pattern(r"([+-]?)([0-9]+)")
 _JOB = r"\ *\+?-?[0-9]+(?:_(?:[0-9]+|\*|\[[0-9,%-]+\]))?"
 _AFTER = rf"(?:after(?:any|burstbuffer|corr|notok|ok)?|expand)(?::{_JOB}(?:\+[1-9][^:,?]*)?)+"
@@ -114,7 +114,7 @@ def wrong_value(name: str, value: str) -> str | None:
         return f"sbatch does not know that. Valid: {valid}."
     if name in _TIMES and names_no_day(value, datetime.now()):
         return "there is no such day, and Slurm would take one of the next month for it. Name another."
-    if name in _RANGES and _NO_NUMBER.fullmatch(value) and (name, value.upper()) != ("priority", "TOP"):
+    if name in _RANGES and value and not _WHOLE.fullmatch(value) and (name, value.upper()) != ("priority", "TOP"):
         read = _BEGINNING.match(value)
         held = " and hold the job" if name == "priority" and not read else ""
         return f"sbatch would read it as {read[0] if read else 0}{held}. Write a whole number."
