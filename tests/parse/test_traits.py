@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import lzma
-import math
 import subprocess
 import sys
 import time
@@ -196,7 +195,8 @@ def test_a_loss_that_is_no_number_is_still_seen(tmp_path: Path):
     history = [{"step": step, "loss": 1.5 if step < 5 else float("nan")} for step in range(1, 9)]
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 8, "max_steps": 8}))
     (found,) = parse_paths([tmp_path / "trainer_state.json"])
-    assert found.loss_last is not None and math.isnan(found.loss_last)
+    assert (found.outcome, found.invalid_reason) == ("INVALID", "the loss is not a finite number at step 5")
+    assert found.loss_last == 1.5, "the last that is one"
 
 
 def test_zstd_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch):
