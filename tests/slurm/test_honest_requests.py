@@ -250,7 +250,7 @@ VALUES = {
         "afterok:1", "afterok:1:2", "after:1+5", "after:1+5:2", "AFTEROK:1", "afternotok:1", "aftercorr:1", "afterburstbuffer:1", "afterany:1_2",
         "afterok:1_*", "afterok:1_[1-3]", "singleton", "singleton,afterok:1", "afterok:1?afterany:2", "1", "1,2", "1_2", "afterok:1,2", "0",
         "afterok:x", "after:1+x", "foo:1", "1:2", "afterok", "afterok:", "afterok:1_x", "afterok:1,", ",afterok:1", "afterok=1", "singleton:1", "x",
-        "afterok:1x", "afterok:1:", "afterok:1,afterany:2?after:3", "1?2,3", "afterok:1;afterany:2", "none",
+        "afterok:1x", "afterok:1:", "afterok:1;afterany:2", "none",  # of both separators in one sbatch says yes or no by the jobs that there are
     ),
     "mem-bind": ("local", "none", "verbose,local", "prefer,local", "map_mem:0,1", "mask_mem:0x1", "q", "foo", "loc", "map:0"),
     "gres-flags": ("disable-binding", "Enforce-Binding", "enforce", "foo"),
