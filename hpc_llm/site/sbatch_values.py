@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from hpc_llm.site.sbatch_times import moment_of, names_no_day
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.numbers import whole_number
 
@@ -108,11 +107,25 @@ _FORMS = {
 _TIMES = ("begin", "deadline")
 
 
+def _names_no_day(value: str) -> bool:
+    from hpc_llm.site.sbatch_times import names_no_day  # few requests say when
+
+    return names_no_day(value, datetime.now())
+
+
+def _names_moment(value: str) -> bool:
+    """Whether it is one, or at least a day that would be one if it existed."""
+    from hpc_llm.site.sbatch_times import moment_of, names_no_day
+
+    now = datetime.now()
+    return moment_of(value, now) is not None or names_no_day(value, now)
+
+
 def wrong_value(name: str, value: str) -> str | None:
     """What is wrong with the value, in whole sentences; None where nothing is, or nobody knows."""
     if (valid := valid_values(name, value)) is not None:
         return f"sbatch does not know that. Valid: {valid}."
-    if name in _TIMES and names_no_day(value, datetime.now()):
+    if name in _TIMES and _names_no_day(value):
         return "there is no such day, and Slurm would take one of the next month for it. Name another."
     if name in _RANGES and value and not _WHOLE.fullmatch(value) and (name, value.upper()) != ("priority", "TOP"):
         read = _BEGINNING.match(value)
@@ -146,7 +159,7 @@ def valid_values(name: str, value: str) -> str | None:
             "low, medium, high, highm1 or a number of kHz; two of these as in 1000000-high, the lower one first, and behind them :GOVERNOR; or a "
             "governor alone, as performance"
         )
-    if name in _TIMES and moment_of(value, now := datetime.now()) is None and not names_no_day(value, now):
+    if name in _TIMES and not _names_moment(value):
         return "now+30minutes, now+2hours, now+1day, tomorrow, 16:00, 2027-01-20T12:34"
     return None
 
