@@ -251,7 +251,7 @@ class Folder:
         except OSError:
             return
         is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        if holds(place, entry):
+        if found.st_size == entry.size and holds(place, entry):
             return
         if found.st_size > _EDITED or not is_own:
             notice(f"{place} was no longer what was fetched: it is fetched anew.")
