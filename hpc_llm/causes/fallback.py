@@ -7,9 +7,8 @@ from functools import lru_cache
 
 _WARNED = re.compile(rb"UserWarning: CUDA initialization: [^\n]*\n(?:[ \t][^\n]*\n?)?")
 _SPEAKS_OF_IT = re.compile(
-    rb"(?im)^(?![^\n]{0,300}Warning: )[^\n]{0,300}?\b(?:error|exception|failed)\b[^\n]{0,300}?"
+    rb"(?im)^(?![^\n]{0,300}Warning: )[^\n]{0,300}?(?:error|exception|failed)\b[^\n]{0,300}?"
     rb"(?:cuda|gpu|\bdevices?\b|nvidia|driver|nccl|accelerator)"
-    rb"|^[ \t]*(?:\[rank\d+\]: ?)?(?:[\w.]{1,80})?(?:Error|Exception): [^\n]{0,300}?(?:cuda|gpu|\bdevices?\b|nvidia|driver|nccl|accelerator)"
 )
 """An error of a program that wanted a GPU."""
 _SAID = re.compile(rb"(?m)^(?!srun: |slurmstepd: |[^\n]{0,300}Warning: |[ \t])[^\n]*\S")
