@@ -13,7 +13,7 @@ from hpc_llm.causes.log import LogFindings, verdict_on
 from hpc_llm.causes.program import NONE
 from hpc_llm.causes.verdict import decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude
-from hpc_llm.diagnosis.runs_in_log import diagnose_log, has_runs
+from hpc_llm.diagnosis.runs_in_log import diagnose_log, has_come_to_its_end
 from hpc_llm.parsing.inputs import inputs
 from hpc_llm.parsing.streams import pairs
 from hpc_llm.text import sources
@@ -40,7 +40,7 @@ def diagnose_files(paths: Sequence[Path]) -> Diagnosis:
     source, logs = str(paths[0]), [read_log(path) for path in paths]
     if len(paths) > 1:
         verdict, found = verdict_on(logs)
-        if verdict.cause is NONE and not any(map(_has_runs, paths)):  # a counter of something else came to its end
+        if verdict.cause is NONE and not any(map(_has_come_to_its_end, paths)):  # what did is something else
             verdict, found = decide([], completed=False), []
         return conclude(source, logs, verdict, found)
 
@@ -50,9 +50,9 @@ def diagnose_files(paths: Sequence[Path]) -> Diagnosis:
     return diagnose_log(logs[0], again)
 
 
-def _has_runs(path: Path) -> bool:
-    with sources.open_log(path) as file:
-        return has_runs(str(path), file)
+def _has_come_to_its_end(path: Path) -> bool:
+    with sources.open_log(path, quietly=True) as file:
+        return has_come_to_its_end(str(path), file)
 
 
 def diagnose_stream(file: IO[bytes], name: str = "stdin") -> Diagnosis:

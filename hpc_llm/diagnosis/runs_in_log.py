@@ -110,10 +110,10 @@ def _stated(row: Row) -> Diagnosis:
     return replace(made, outcome=row.outcome, reason=row.outcome_reason)
 
 
-def has_runs(name: str, file: IO[bytes]) -> bool:
-    """Whether the parser knows a run in a log."""
+def has_come_to_its_end(name: str, file: IO[bytes]) -> bool:
+    """Whether the parser finds in a log a run that did."""
     reading, _ = _read(name, file)
-    return reading.is_document or bool(reading.verdicts)
+    return any(row.outcome == Outcome.COMPLETED.value for row in reading.rows)
 
 
 def _read(name: str, file: IO[bytes]) -> tuple[Reading, bool]:
