@@ -93,7 +93,7 @@ _NUMBERS = (
 _FULL = re.compile(rb"100%|\b(\d+)/\1 \[")
 """A progress bar that has come to its end."""
 _LAST_STEP = re.compile(
-    rb"(?i)\b(?:step|iter(?:ation)?)s?[ :=#\[(]{0,12}(\d{1,18}) {0,8}/ {0,8}(\d{1,18})\b(?! : [A-Z]{2})|\"current_steps\": (\d{1,18}), \"total_steps\": (\d{1,18})\b"
+    rb"(?i)\b(?:step|iter(?:ation)?)s?[ :=#\[(]{0,12}(\d{1,18}) {0,8}/ {0,8}(\d{1,18})\b(?! : (?-i:[A-Z]{2}))|\"current_steps\": (\d{1,18}), \"total_steps\": (\d{1,18})\b"
 )
 """Not of a build of docker, as `Step 6/6 : RUN make`."""
 _SOFT_END = re.compile(rb"Process \d+ exits successfully|^ *100%[^\n]{0,200}? (\d+)/\1 \[[\d:]+<0?0:00", re.MULTILINE)

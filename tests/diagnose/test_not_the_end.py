@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import hpc_llm
+from hpc_llm.causes.life import reached_last_step
 from hpc_llm.diagnosis import diagnose_files
 
 BITSANDBYTES = "/home/u/env/lib/python3.10/site-packages/bitsandbytes/libbitsandbytes_cpu.so: undefined symbol: cadam32bit_grad_fp32\n"
@@ -57,6 +58,8 @@ def test_what_a_program_went_on_behind(tmp_path: Path, text: str, cause: str) ->
     [
         ("Step 6/6 : RUN python3 -c 'import lib'\n ---> Using cache\n", "unknown"),
         ("Task: TV, Iter:12990/12990; accuracy 71.3\n", "unknown"),
+        ("Step 6/6 : RUN make\n{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 1.0}\n", "unknown"),
+        ("iter 10: loss 2.5000, time 100.00ms, mfu 10.00%\nStep 10/10 : loss 2.5\n", "unknown"),
         ("{'train_runtime': 3.0, 'train_loss': 1.0, 'epoch': 1.0}\n", "none"),
     ],
 )
@@ -74,3 +77,8 @@ def test_a_time_among_data_is_no_beginning(tmp_path: Path) -> None:
     log.write_text("  * time     (time) datetime64[ns] 2012-10-01T00:30:00 ... 2013-09-30T23:30:00\n" + steps)
     [row] = hpc_llm.parse(log)
     assert row.started_at is None
+
+
+def test_a_last_step_is_an_end_and_the_last_layer_of_an_image_is_none() -> None:
+    assert reached_last_step(b"step 99/100 : loss 2.6\nStep 100/100 : loss 2.5\n") == 23
+    assert reached_last_step(b"Step 6/6 : RUN make\n") is None
