@@ -30,8 +30,8 @@ from hpc_llm.text.homes import from_home
 _OF_FILE_SYSTEMS = frozenset({STATE, "lost+found", ".snapshot", ".zfs"})
 _LAST = ("config.json", "adapter_config.json")
 """By these a folder is known for a model: they are put there when all else is."""
-_EDITED = 1 << 24
-"""Bytes of a file that somebody may have edited."""
+_EDITED = 1 << 26
+"""Bytes of a file that somebody may have edited: tokenizers have tens of millions."""
 _COPIES = 100
 _LOOK_S = 0.5
 _SHORTEST_COMMIT = 7
