@@ -44,6 +44,8 @@ def local_state(records: Records, here: Living) -> LocalState:
         return LocalState(is_gone=True, reason="before it started")
     queues = [one for one in (queue, identity and identity.process) if one]
     leaders = queues or [one for one in (identity and identity.submitter,) if one]
+    if has_queue and uuid and records.has_output and records.run.start_mark(uuid).exists() and _is_full(records.run):
+        return _unwritten(records.run)  # not even whom it had started could be written
     if has_queue or any(is_alive(leader) for leader in leaders):
         return LocalState(state="PENDING", reason=NEXT)
     elsewhere = [place for leader in leaders if (place := _place(records, leader)) is not None]
@@ -91,14 +93,18 @@ def _of_script(script: Mapping[str, Any], has_queue: bool, place: str | None, ru
     if is_alive(script):
         return LocalState(state="RUNNING")
     if has_queue and _is_full(run):
-        return LocalState(
-            state="ENDING",
-            reason=f"its script has ended, and the file system of {run.root} is full: its queue cannot write how",
-            remedy="make room on it, and how the run ended is written down then: `hpc-llm clean` shows what runs keep",
-        )
+        return _unwritten(run)
     if has_queue:
         return LocalState(state="ENDING", reason="its script has ended, and its queue has not written how")
     return LocalState(is_gone=True, reason=f"process {script['pid']} is gone and left no record")
+
+
+def _unwritten(run: RunPaths) -> LocalState:
+    return LocalState(
+        state="ENDING",
+        reason=f"its script has ended, and the file system of {run.root} is full: its queue cannot write how",
+        remedy="make room on it, and how the run ended is written down then: `hpc-llm clean` shows what runs keep",
+    )
 
 
 def _is_full(run: RunPaths) -> bool:

@@ -23,6 +23,7 @@ from small_disk import SmallDisk
 
 from hpc_llm.api.answers import diagnose
 from hpc_llm.errors import RequestError, SubmissionError
+from hpc_llm.records.files import read_json
 from hpc_llm.records.run import NO_EXIT_WRITTEN, Outcome, RunPaths
 from hpc_llm.runs import (
     Deed,
@@ -350,14 +351,23 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_run(disk: SmallDisk) -> None:
     assert [state.exit_code for state in wait(runs)] == [3, 3]
 
 
-def test_a_run_whose_script_had_no_room_for_its_last_word_says_so(disk: SmallDisk) -> None:
-    """The script has begun its record and given up; what it began goes where the queue's takes its place."""
+@pytest.mark.parametrize("is_script_known", [True, False])
+def test_a_run_whose_script_had_no_room_for_its_last_word_says_so(disk: SmallDisk, is_script_known: bool) -> None:
+    """The script has begun its record and given up; what it began goes where the queue's takes its place.
+
+    The disk may have been full before the queue wrote which process the script is.
+    """
     logs = disk.folder / "logs"
     go_file = disk.folder.parent / "go"
     body = f"until [ -e {go_file} ]; do sleep 0.05; done; echo end > $HPC_LLM_RUN_DIR/.exit.json.1.2; exit 3"
     run = make_run(logs, "r", {"plan": {}}, f"#!/bin/bash\n{body}\n")
     submit_local([run])
-    until("it runs", lambda: one(run).state == "RUNNING")
+    until("its queue wrote which process it is", lambda: "script" in (read_json(run.process) or {}))
+    if not is_script_known:
+        run.write(
+            run.process, {name: value for name, value in (read_json(run.process) or {}).items() if name != "script"}
+        )
+    assert one(run).state == "RUNNING"
     disk.fill()
     go_file.touch()
     until("its script has ended", lambda: not living().of_run(uuid_of(run), "r"))
