@@ -18,7 +18,7 @@ endef
 DEMO := logs/demo-$(shell date +%Y%m%d-%H%M%S)
 SMOKE := logs/smoke-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: demo smoke test test-old-stack test-export lint tools golden bench-gpu clean help
+.PHONY: demo smoke test compiled test-old-stack test-export lint tools golden bench-gpu clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -33,14 +33,19 @@ smoke: $(VENV)/.train  ## run all files of experiments/ small on this machine, a
 	  $(VENV)/bin/hpc-llm submit $$file --smoke --cluster local --logs $(SMOKE) --wait; \
 	  done; $(VENV)/bin/hpc-llm parse $(SMOKE) -o $(SMOKE)/results.csv; echo "$(SMOKE): $$SECONDS s"
 
-test: tools $(VENV)/.dev lint  ## install what the tests need, then run all of them
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# What the tests import is compiled once, beside the checks, and not by each of the processes that run them.
+test: tools $(VENV)/.dev  ## install what the tests need, then check the code and run all of them
+	@unset PYTHONDONTWRITEBYTECODE; $(MAKE) --no-print-directory --jobs=2 --output-sync=target lint compiled
+	unset PYTHONDONTWRITEBYTECODE; PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-old-stack: $(OLD)/.made  ## train, save and load with the oldest torch, transformers and DeepSpeed that are promised
 	$(OLD)/bin/python tests/worker/old_stack.py
 
 test-export: $(EXPORT)/.made  ## send runs to a real MLflow server, whose packages are too many for every test
 	$(EXPORT)/bin/python tests/exporting/mlflow_server.py
+
+compiled: $(VENV)/.dev
+	@$(VENV)/bin/python -m pytest --collect-only -qq > $(VENV)/collected.txt || { cat $(VENV)/collected.txt; exit 1; }
 
 lint: $(VENV)/.dev  ## ruff, mypy and the import rule
 	$(VENV)/bin/ruff check .

@@ -102,7 +102,7 @@ def _logs(draw: st.DrawFn) -> bytes:
     return "".join(parts).encode()
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(text=_logs())
 def test_drawn_logs(text: bytes) -> None:
     rows, found = parse_stream("x.out", io.BytesIO(text)).rows, diagnose_stream(io.BytesIO(text), "x.out")

@@ -108,7 +108,7 @@ def same(one: list[Row], other: list[Row]) -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("template", LINES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(log=logs, seed=st.integers(1, 50))
 @example(
     log=[(1, 55, ""), (1, 2, "")], seed=49
@@ -125,7 +125,7 @@ def test_fast_lane_gives_the_rows_of_the_careful_lane(template, log, seed):
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("template", [V1, DS + V1, HF, TITAN, MEGATRON])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), seed=st.integers(1, 50), count=st.integers(20, 400), noise=st.sampled_from(NOISE))
 def test_pieces_give_the_rows_of_the_whole(template, data, seed, count, noise):
     text = (part(template, 1, count, seed) + noise).encode()

@@ -98,11 +98,10 @@ class Trial:
         under: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
         """The command, run to its end. It may refuse, and never breaks down."""
-        process = (node or self.node).start(*words, environ={**self.environ, **(environ or {})}, under=under)
-        out, err = process.communicate(timeout=240)
-        if "Traceback (most recent call last)" in err or process.returncode not in (0, 1, 2, 3):
-            self.harm("wrong", f"{words[0]} broke with {process.returncode}: {err[-2000:]}")
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
+        done = (node or self.node).ask(*words, environ={**self.environ, **(environ or {})}, under=under)
+        if "Traceback (most recent call last)" in done.stderr or done.returncode not in (0, 1, 2, 3):
+            self.harm("wrong", f"{words[0]} broke with {done.returncode}: {done.stderr[-2000:]}")
+        return done
 
     def submit(self, words: Sequence[str]) -> list[Path]:
         """The folders of the runs; a submission that nothing disturbs must go through."""

@@ -46,16 +46,19 @@ class LoginNode:
             start_new_session=own_session,
         )  # fmt: skip
 
-    def ask(self, *words: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def ask(
+        self, *words: str, environ: dict[str, str] | None = None, under: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
         """The command, run to its end, whatever its exit code."""
-        if self.slurm.commands is not None and not any(name.startswith("PYTHON") for name in environ or {}):
+        is_plain = not under and not any(name.startswith("PYTHON") for name in environ or {})
+        if self.slurm.commands is not None and is_plain:
             return copied_command(
                 self.slurm.commands,
                 [COMMAND, *last_said(words)],
                 self.folder,
                 {**self.slurm.environ, **(environ or {})},
             )
-        process = self.start(*words, environ=environ)
+        process = self.start(*words, environ=environ, under=under)
         out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 

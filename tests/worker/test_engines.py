@@ -29,6 +29,8 @@ PRECISIONS = [
     (engine, precision) for engine in KINDS for precision in ("bf16", "fp16") if (engine, precision) != ("flat", "fp16")
 ]
 SHAPE = {"precision": "fp32", "optimizer": ADAMW, "steps": 20, "gradient_accumulation_steps": 2, "micro_batch_size": 2}
+FEWER = {**SHAPE, "steps": 8}
+"""Of what changes nothing about how an engine trains, which twenty steps have shown."""
 
 
 def losses(folder: Path) -> list[float]:
@@ -48,26 +50,26 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     """One plan for each engine and each thing that they must agree in, by name."""
     found = {}
     for source in ("random", "checkpoint"):
-        model = {"model": str(checkpoint)} if source == "checkpoint" else {}
+        shape = {**FEWER, "model": str(checkpoint)} if source == "checkpoint" else SHAPE
         for engine, method in KINDS.items():
-            found[f"{engine}-{source}"] = make_plan(method, world_size, engine=engine, **SHAPE, **model)
-        found[f"deepspeed-{source}"] = make_plan("ddp", world_size, **SHAPE, **model)
-    found["fsdp2-recompute"] = make_plan("z3r", world_size, engine="fsdp2", **SHAPE)
-    found["fsdp2-units"] = make_plan("z3", world_size, engine="fsdp2", layers_per_unit=2, **SHAPE)
+            found[f"{engine}-{source}"] = make_plan(method, world_size, engine=engine, **shape)
+        found[f"deepspeed-{source}"] = make_plan("ddp", world_size, **shape)
+    found["fsdp2-recompute"] = make_plan("z3r", world_size, engine="fsdp2", **FEWER)
+    found["fsdp2-units"] = make_plan("z3", world_size, engine="fsdp2", layers_per_unit=2, **FEWER)
     kept = {"engine": "fsdp2", "keeps_parameters": True, "layers_per_unit": 8, "eval_every": 7}
-    found["fsdp2-kept"] = make_plan("z3r", world_size, **kept, **SHAPE)
-    found["fsdp2-fused"] = make_plan("z3r", world_size, **{**kept, "fused_loss": True}, **SHAPE)
+    found["fsdp2-kept"] = make_plan("z3r", world_size, **kept, **FEWER)
+    found["fsdp2-fused"] = make_plan("z3r", world_size, **{**kept, "fused_loss": True}, **FEWER)
     given_up = {"engine": "fsdp2", "eval_every": 7, "fused_loss": True}  # layers, between forward and backward
-    found["fsdp2-given-up-fused"] = make_plan("z3", world_size, **given_up, **SHAPE)
-    found["fsdp2-z1"] = make_plan("z1", world_size, **kept, **SHAPE)
+    found["fsdp2-given-up-fused"] = make_plan("z3", world_size, **given_up, **FEWER)
+    found["fsdp2-z1"] = make_plan("z1", world_size, **kept, **FEWER)
     found["fsdp2-reduced"] = make_plan("z3", world_size, engine="fsdp2", reduce_precision="bf16")
     for engine, precision in PRECISIONS:
         found[f"{engine}-{precision}"] = make_plan(KINDS[engine], world_size, engine=engine, precision=precision)
     slow = {"optimizer": {**ADAMW, "lr": 3e-4}, "steps": 5}  # such steps are smaller than the spacing of bf16
     for engine, method in {**KINDS, "deepspeed": "z3"}.items():
         found[f"{engine}-slow"] = make_plan(method, world_size, engine=engine, **slow)
-    found["flat-units"] = make_plan("z3r", world_size, engine="flat", layers_per_unit=2, eval_every=7, **SHAPE)
-    found["flat-fused"] = make_plan("z1", world_size, engine="flat", fused_loss=True, **SHAPE)
+    found["flat-units"] = make_plan("z3r", world_size, engine="flat", layers_per_unit=2, eval_every=7, **FEWER)
+    found["flat-fused"] = make_plan("z1", world_size, engine="flat", fused_loss=True, **FEWER)
     found["flat-reduced"] = make_plan("z3", world_size, engine="flat", reduce_precision="bf16")
     found["flat-reduced-sums"] = make_plan(
         "z3", world_size, engine="flat", reduce_precision="bf16", gradient_accumulation_steps=2, micro_batch_size=2
@@ -78,12 +80,12 @@ def plans(checkpoint: Path, world_size: int) -> dict[str, Plan]:
     found["plain-q"] = make_plan("q", world_size, engine="plain")
     found["deepspeed-q"] = make_plan("q", world_size)
     found["plain-lora"] = make_plan("lora", world_size, engine="plain", deepspeed={"zero_optimization": {"stage": 0}})
-    found["plain-fused"] = make_plan("ddp", world_size, engine="plain", fused_loss=True, **SHAPE)
-    at_once = {"engine": "plain", **SHAPE, "gradient_accumulation_steps": 1}  # DDP averages as gradients are made
+    found["plain-fused"] = make_plan("ddp", world_size, engine="plain", fused_loss=True, **FEWER)
+    at_once = {"engine": "plain", **FEWER, "gradient_accumulation_steps": 1}  # DDP averages as gradients are made
     found["plain-at-once"] = make_plan("ddp", world_size, **at_once)
     found["flat-at-once"] = make_plan("z2", world_size, **{**at_once, "engine": "flat"})
     found["plain-at-once-fused"] = make_plan("ddp", world_size, fused_loss=True, **at_once)
-    lora = {"engine": "plain", "deepspeed": {"zero_optimization": {"stage": 0}}, **SHAPE}
+    lora = {"engine": "plain", "deepspeed": {"zero_optimization": {"stage": 0}}, **FEWER}
     found["plain-lora-fp32"] = make_plan("lora", world_size, **lora)
     found["plain-lora-fused"] = make_plan("lora", world_size, fused_lora=True, fused_loss=True, **lora)
     found["plain-qlora"] = make_plan("qlora", world_size, engine="plain", deepspeed={"zero_optimization": {"stage": 0}})
@@ -109,7 +111,7 @@ def result(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("source", ["random", "checkpoint"])
 def test_all_engines_give_the_same_losses_and_norms(trained: Path, source: str) -> None:
     expected = trained / f"deepspeed-{source}"
-    assert losses(expected)[-1] < losses(expected)[0] - 0.2
+    assert losses(expected)[-1] < losses(expected)[0] - (0.2 if source == "random" else 0.05)
     for engine in KINDS:
         assert result(trained / f"{engine}-{source}")["engine"] == engine
         assert losses(trained / f"{engine}-{source}") == pytest.approx(losses(expected), rel=1e-5)
@@ -119,11 +121,11 @@ def test_all_engines_give_the_same_losses_and_norms(trained: Path, source: str) 
 
 def test_fused_parts_change_no_loss(trained: Path) -> None:
     assert result(trained / "plain-fused")["fused"] == ["fused_loss"]
-    assert losses(trained / "plain-fused") == pytest.approx(losses(trained / "plain-random"), rel=1e-6)
+    assert losses(trained / "plain-fused") == pytest.approx(losses(trained / "plain-random")[:8], rel=1e-6)
     assert losses(trained / "plain-at-once-fused") == pytest.approx(losses(trained / "plain-at-once"), rel=1e-6)
     assert result(trained / "plain-lora-fused")["fused"] == ["fused_lora", "fused_loss"]
     assert result(trained / "fsdp2-fused")["fused"] == ["fused_loss"]
-    assert losses(trained / "fsdp2-given-up-fused") == pytest.approx(losses(trained / "fsdp2-random"), rel=1e-6)
+    assert losses(trained / "fsdp2-given-up-fused") == pytest.approx(losses(trained / "fsdp2-random")[:8], rel=1e-6)
     assert losses(trained / "fsdp2-fused") == pytest.approx(losses(trained / "fsdp2-kept"), rel=1e-6)
     assert result(trained / "fsdp2-fused")["eval_loss"] == pytest.approx(
         result(trained / "fsdp2-kept")["eval_loss"], rel=1e-6
@@ -138,13 +140,13 @@ def test_a_result_holds_what_its_task_says(trained: Path) -> None:
 
 
 def test_recomputing_changes_nothing(trained: Path) -> None:
-    assert losses(trained / "fsdp2-recompute") == pytest.approx(losses(trained / "fsdp2-random"), rel=1e-5)
+    assert losses(trained / "fsdp2-recompute") == pytest.approx(losses(trained / "fsdp2-random")[:8], rel=1e-5)
 
 
 @pytest.mark.parametrize("how", ["fsdp2-units", "fsdp2-kept", "fsdp2-z1", "flat-units", "flat-fused"])
 def test_units_of_layers_and_kept_parameters_change_nothing(trained: Path, how: str) -> None:
-    assert losses(trained / how) == pytest.approx(losses(trained / "deepspeed-random"), rel=1e-5)
-    assert norms(trained / how) == pytest.approx(norms(trained / "plain-random"), rel=1e-4)
+    assert losses(trained / how) == pytest.approx(losses(trained / "deepspeed-random")[:8], rel=1e-5)
+    assert norms(trained / how) == pytest.approx(norms(trained / "plain-random")[:8], rel=1e-4)
 
 
 def test_gradients_of_one_micro_batch_are_the_same_in_rows(trained: Path) -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from copied_ranks import variables_for
 from tiny_plans import make_plan, start_worker
 
 import hpc_llm
@@ -37,8 +38,8 @@ def family(pid: int) -> list[int]:
     return [pid, *(each for child in children_of(pid) for each in family(child))]
 
 
-def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
-    process = start_worker(tmp_path / "run", make_plan("z2", steps=100_000), *WORKER)
+def test_sigterm_leaves_what_was_measured(tmp_path: Path, copies: Path) -> None:
+    process = start_worker(tmp_path / "run", make_plan("z2", steps=100_000), *WORKER, **variables_for(copies))
     paths = RunPaths(tmp_path / "run")
     wait_for_steps(paths)
     process.send_signal(signal.SIGTERM)
@@ -52,7 +53,9 @@ def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_what_is_told_of_a_run_that_was_stopped_is_what_is_written_down(ranks: int, tmp_path: Path) -> None:
+def test_what_is_told_of_a_run_that_was_stopped_is_what_is_written_down(
+    ranks: int, tmp_path: Path, copies: Path
+) -> None:
     """Steps of few milliseconds: many would end while the signal's thread writes the result, on either rank."""
     program = str(Path(__file__).with_name("slow_disk.py"))
     launch = (
@@ -60,7 +63,8 @@ def test_what_is_told_of_a_run_that_was_stopped_is_what_is_written_down(ranks: i
     )
     paths = RunPaths(tmp_path / "run")
     plan = make_plan("ddp", world_size=ranks, steps=100_000, micro_batch_size=1, sequence_length=16, engine="plain")
-    process = start_worker(paths.root, plan, *launch)
+    # Which processes are the ranks of several, their family tells: that of a copy is another's.
+    process = start_worker(paths.root, plan, *launch, **(variables_for(copies) if ranks == 1 else {}))
     wait_for_steps(paths, 50)
     for pid in [each for each in family(process.pid) if not children_of(each)]:
         os.kill(pid, signal.SIGTERM)
