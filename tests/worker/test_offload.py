@@ -38,7 +38,7 @@ STEPS = 50
 
 
 ADAMW = {"type": "AdamW", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
-SHAPE = {"precision": "fp32", "optimizer": ADAMW, "steps": 20, "gradient_accumulation_steps": 2, "micro_batch_size": 2}
+SHAPE = {"precision": "fp32", "optimizer": ADAMW, "steps": 10, "gradient_accumulation_steps": 2, "micro_batch_size": 2}
 ONE = {**SHAPE, "gradient_accumulation_steps": 1}
 Z2O: dict[str, Any] = {"method": "z2o", "engine": "flat", "offloaded_step": "device"}
 ON_HOST: dict[str, Any] = {**Z2O, "offloaded_step": "host"}
