@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from hpc_llm.causes.found import Found
+from hpc_llm.causes.lines import lines_with
 from hpc_llm.text.launches import LAUNCHES
 
 Piece = tuple[int, bytes]
@@ -22,18 +23,8 @@ _AGAIN = re.compile(
     re.MULTILINE,
 )  # fmt: skip
 """A line with which another attempt begins; `Attempt 1` is the first, and what a program tries again by itself is no attempt of a job."""
-_LITERALS = (
-    b"ttempt",
-    b"ATTEMPT",
-    b"estart",
-    b"RESTART",
-    b"etry",
-    b"RETRY",
-    b"ry ",
-    b"rying",
-    b"esum",
-    b"tarting over",
-)
+_WORDS = (b"attempt", b"restart", b"re-start", b"try", b"resum", b"starting over")
+"""Each line with which one begins holds one of them, in letters of whatever case."""
 _OVER = re.compile(
     rb"\*\*\* JOB \d{1,18}[^\n]{0,200} CANCELLED |ChildFailedError|exits with return code = |srun: error: [^\n]{1,120}: (?:Exited with|Killed|Segm|Abort)"
 )
@@ -55,8 +46,8 @@ def begins_in(pieces: Sequence[Piece]) -> list[int]:
     begins = [
         (position, text, line)
         for position, text in pieces
-        if any(literal in text for literal in _LITERALS)
-        for line in _AGAIN.finditer(text)
+        for start, end in lines_with(text.lower(), _WORDS)
+        for line in _AGAIN.finditer(text, start, end)
     ]
     last = pieces[-1][0] if pieces else 0
     refused = [position + begin for position, text in pieces for begin in _refused_again(text)]

@@ -1,7 +1,8 @@
 """Finding the signs of all causes in a text.
 
 Searching a block for a hundred patterns would take minutes for a large log. So a block is searched first for the few
-texts that the signs' literals share, then for the literals, and only then for a pattern.
+texts that the signs' literals share, then for the literals, and only then for a pattern; and of lines that differ in their
+numbers alone, as those of steps do, one is searched for all.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
 from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_signal, is_of_a_stop
 from hpc_llm.causes.ipython import is_its_source
+from hpc_llm.causes.lines import is_without_numbers, without_numbers
 from hpc_llm.causes.nested import is_made_by_another
 from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
 from hpc_llm.causes.program import PYTHON_EXCEPTION
@@ -168,13 +170,13 @@ def signs_in(text: bytes) -> list[Found]:
 
 
 def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]]:
-    launch = first_launch(text)
+    launch, few = first_launch(text), without_numbers(text)
     for key, members in _groups(tuple(all_causes())).items():
-        if key is not None and key not in text:
+        if key is not None and key not in (few if is_without_numbers(key) else text):
             continue
         for cause, one, literals in members:
             for literal in literals:  # a loop of its own: it runs hundreds of times for each text
-                if literal in text:
+                if literal in (few if is_without_numbers(literal) else text):
                     break
             else:
                 continue

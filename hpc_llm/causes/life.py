@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from hpc_llm.causes.lines import lines_with
+
 # Each begins with fixed text, which is found several times as fast as a choice between them.
 _STEPS = (
     re.compile(
@@ -61,17 +63,14 @@ _OF_A_PART = re.compile(
     + rb"|\d{1,9} merges)\b"
 )
 """What stands behind it, there too, or where only a part of training came to its end."""
-END_TEXTS = (
-    b"rain",
-    b"_runtime ",
-    b"run_stop",
-    b"exiting program",
-    b"Successful requests: ",
-    b"Throughput: ",
-    b"Job completed",
-    b"Successfully completed.",
-    b"Exit_status",
-)
+END_WORDS = (
+    b"_runtime", b"raining done", b"raining complete", b"raining finished", b"raining is done", b"raining SUCCESS", b"raining job completed",
+    b"inished training", b"inished Training", b"done training in ", b"stopped: `max_", b"exiting program", b"run_stop", b"Job completed successfully",
+    b"Successfully completed.", b"Exit_status", b"Successful requests: ", b"Throughput: ",
+)  # fmt: skip
+"""Each line with such an end holds one of them."""
+_BEHIND = 40
+"""Bytes behind a line that its end may need to be one."""
 
 _TRAINING = re.compile(rb"(?i)\b(?:training (?:done|completed?|finished|is done)|finished training)\b")
 
@@ -153,10 +152,11 @@ def last_end(text: bytes) -> int | None:
 def last_ends(text: bytes) -> tuple[int | None, int | None]:
     """Where in `text` training last said that it was over, and where last in words that no script prints by chance."""
     position = firm = None
-    for match in END.finditer(text) if any(literal in text for literal in END_TEXTS) else ():
-        if not _is_of_another(text, match):
-            position = match.start()
-            firm = firm if _MERE_WORDS.search(match[0]) else position
+    for start, end in lines_with(text, END_WORDS):
+        for match in END.finditer(text, start, end + _BEHIND):
+            if match.start() <= end and not _is_of_another(text, match):
+                position = match.start()
+                firm = firm if _MERE_WORDS.search(match[0]) else position
     return position, firm
 
 
