@@ -11,6 +11,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.planning.deepspeed_limits import check_limits
+from hpc_llm.planning.deepspeed_monitors import MONITORS
 from hpc_llm.planning.deepspeed_values import check_together, check_values
 
 TOP_LEVEL = frozenset(
@@ -47,7 +48,16 @@ COMPUTED = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accu
 """Follow from the batch shape and the number of ranks; never typed in a method."""
 
 
-BLOCKS = ("zero_optimization", "fp16", "bf16", "bfloat16", "optimizer", "scheduler", "activation_checkpointing")
+BLOCKS = (
+    "zero_optimization",
+    "fp16",
+    "bf16",
+    "bfloat16",
+    "optimizer",
+    "scheduler",
+    "activation_checkpointing",
+    *MONITORS,
+)
 """Top-level keys that hold keys of their own and that are read here or in the plan."""
 
 

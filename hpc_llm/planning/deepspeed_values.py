@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpc_llm.errors import RequestError
-from hpc_llm.planning.deepspeed_schedules import check_schedule
+from hpc_llm.planning.deepspeed_monitors import MONITORS
+from hpc_llm.planning.deepspeed_schedules import check_schedule, in_place_of_auto
 
 
 def _keys(names: str, kind: str) -> dict[str, str]:
@@ -82,6 +83,7 @@ KINDS: dict[str, dict[str, str]] = {
     "bf16": _keys(
         "enabled immediate_grad_update check_grad_overflow bf16_master_weights_and_grads bf16_optimizer_states", _SWITCH
     ),
+    **{name: {"enabled": _SWITCH} for name in MONITORS},
 }
 """Block of the config -> key -> what its value must be."""
 
@@ -214,6 +216,8 @@ def _instead(path: str, kind: str | None) -> str:
         return "Leave it out, it is computed"
     if first == "optimizer":
         return "Leave it out: optimizer.lr and its like are fields of their own, and without lr one is chosen"
+    if first == "scheduler" and (said := in_place_of_auto(path)):
+        return said
     return f"Leave it out for DeepSpeed's default, or give {_MEANT[kind] if kind else 'a value'}"
 
 

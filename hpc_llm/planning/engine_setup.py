@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import PlanError
 from hpc_llm.planning import engines
+from hpc_llm.planning.deepspeed_schedules import with_rate
 from hpc_llm.planning.draft import Draft, positive
 from hpc_llm.planning.engine_choice import able_fallback, answer, check_engine, choose_engine, first_suited
 from hpc_llm.planning.engines import Chosen, EngineFacts, Wanted
@@ -36,6 +37,8 @@ def choose_setup(method: Method, wanted: Wanted, draft: Draft) -> EngineSetup:
                 f"deepspeed.{'.'.join(keys)} has no effect: activations are recomputed by torch, layer by layer, and not by DeepSpeed. "
                 "--set recompute=true, or +r in --method, turns that on."
             )
+    if "scheduler" in wanted.deepspeed:  # of the method too: another engine would keep one rate without a word
+        set_keys = [*set_keys, ["scheduler"]]
     _check_device(wanted)
     if "activation_checkpointing" in method.deepspeed:
         draft.notices.append(
@@ -192,7 +195,7 @@ def _switch(name: str, facts: EngineFacts, lack: str | None, why: str, draft: Dr
 def complete_deepspeed(
     deepspeed: Mapping[str, Any], batch: BatchShape, precision: str, optimizer: OptimizerSetup
 ) -> dict[str, Any]:
-    """The DeepSpeed config with batch sizes, precision blocks and optimizer filled in from the plan's values."""
+    """The DeepSpeed config with batch sizes, precision blocks, optimizer and the schedule's rate filled in from the plan's values."""
     config = {k: v for k, v in deepspeed.items() if k not in ("fp16", "bf16", "bfloat16")}
     config["train_micro_batch_size_per_gpu"] = batch.micro_batch_size
     config["gradient_accumulation_steps"] = batch.gradient_accumulation_steps
@@ -203,4 +206,6 @@ def complete_deepspeed(
     if optimizer.type in OF_DEEPSPEED:
         parameters = {k: v for k, v in asdict(optimizer).items() if k != "type"}
         config["optimizer"] = {"type": optimizer.type, "params": parameters}
+    if config.get("scheduler"):
+        config["scheduler"] = with_rate(config["scheduler"], optimizer.lr)
     return config

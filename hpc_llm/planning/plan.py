@@ -17,8 +17,8 @@ from hpc_llm.errors import RequestError
 from hpc_llm.outside import without_pydantics_plugins
 from hpc_llm.planning import tasks
 from hpc_llm.planning.data import check_feed
-from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
-from hpc_llm.planning.deepspeed_limits import check_set
+from hpc_llm.planning.deepspeed_asked import ask_deepspeed, check_beside_plan
+from hpc_llm.planning.deepspeed_schedules import own_rate
 from hpc_llm.planning.deepspeed_values import check_with_plan
 from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, positive
 from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked, wanted_of
@@ -83,9 +83,8 @@ from hpc_llm.planning.tasks import TaskKind
 from hpc_llm.planning.vllm import check_bench
 from hpc_llm.planning.vllm import is_asked as is_vllm
 from hpc_llm.planning.workload import choose_workload
-from hpc_llm.records.run import file_name_part, is_record
+from hpc_llm.records.run import file_name_part
 from hpc_llm.site.cluster import Cluster, Gpu
-from hpc_llm.site.reach import refuse_way_out
 from hpc_llm.site.sbatch_options import check_signal
 
 if TYPE_CHECKING:
@@ -128,13 +127,14 @@ def plan(
     workload, batch = _work(ask, method, task, corpus, draft)
     check_signal(experiment.sbatch, saves=workload.save_every is not None, time_s=time_s)
     draft.notices += _check_profiler(workload, gpu, parallel, task)
-    deepspeed = _deepspeed(method, draft)
+    deepspeed = ask_deepspeed(method, draft)
     model, found = _model(said, cluster, method, gpu, task, batch, workload, draft)
     workload, batch = _settled(ask, workload, batch, model, found, draft)
     check_feed(workload, corpus, model, batch, found)
     _check_model(model, found, parallel, draft)
     check_capabilities(model, zero_stage(deepspeed), gpu, cluster)
-    optimizer, env = _optimizer(method, model, found, gpu, draft), allocator_env(task, cluster, gpu, batch)
+    optimizer = _optimizer(method, model, found, gpu, deepspeed, draft)
+    env = allocator_env(task, cluster, gpu, batch)
     workload = _rates(workload, deepspeed, task, draft)
     wanted = wanted_of(model, batch, parallel, optimizer, deepspeed, found, gpu)
     engine = no_engine(wanted, draft) if task.generates else choose_setup(method, wanted, draft)
@@ -153,6 +153,7 @@ def plan(
         job=_job(ask, partition_name, time_s, _job_name(task, model, method), env, draft),
         gpu=expected_gpu(cluster, gpu, parallel, model, draft),
     )
+    draft.notices += check_beside_plan(decided, cluster, searches=task.search is not None)
     return PlanWithOrigins(
         plan=decided, origins=draft.origins, notices=tuple(draft.notices), asked=experiment.said_fields()
     )
@@ -287,14 +288,24 @@ def _model(
     return model, found
 
 
-def _optimizer(method: Method, model: ModelSetup, found: Checkpoint | None, gpu: Gpu, draft: Draft) -> OptimizerSetup:
+def _optimizer(
+    method: Method,
+    model: ModelSetup,
+    found: Checkpoint | None,
+    gpu: Gpu,
+    deepspeed: Mapping[str, Any],
+    draft: Draft,
+) -> OptimizerSetup:
     values = _checked("optimizer", method.optimizer, OptimizerBlock, f"method {method.name}", draft)
     values["type"], passed = suited_optimizer(
         values["type"], model, vendor=gpu.vendor, engine=engine_asked(method, draft)
     )
     if passed:
         draft.origins["optimizer"] = "; ".join((draft.origins["optimizer"], *passed))
-    if values["lr"] is None:
+    if (of_schedule := own_rate(deepspeed, values["lr"])) is not None:
+        values["lr"], why = of_schedule
+        draft.origins["optimizer"] += f", lr: {why}"
+    elif values["lr"] is None:
         frozen = frozen_by(lora=model.peft is not None, quantized=model.quantization is not None)
         values["lr"], why = learning_rate(model.name, found, frozen)
         draft.origins["optimizer"] += f", lr: {why}"
@@ -318,34 +329,6 @@ def _checked(name: str, of_method: _M | None, model: type[_M], origin: str, draf
         from hpc_llm.site.explained import explain_validation
 
         raise explain_validation(error, draft.settings.said(name), model) from None
-
-
-COMPUTED_BLOCKS = {
-    "optimizer": "Set optimizer.lr and its like.",
-    "fp16.enabled": "Set precision.",
-    "bf16.enabled": "Set precision.",
-    "bfloat16": "Set precision.",
-    **dict.fromkeys(COMPUTED, "Set micro_batch_size, gradient_accumulation_steps, or use --nodes and --gpus-per-node."),
-}
-"""Places in the DeepSpeed config that follow from the plan."""
-
-
-def _deepspeed(method: Method, draft: Draft) -> dict[str, Any]:
-    """The method's DeepSpeed config with the settings, without what is computed."""
-    settings = draft.settings.of("deepspeed")
-    config: dict[str, Any] = draft.put("deepspeed", copy.deepcopy(method.deepspeed), f"method {method.name}")
-    for place in (".".join(setting.inside) for setting in settings):
-        for computed, advice in COMPUTED_BLOCKS.items():
-            if place == computed or place.startswith(f"{computed}."):
-                raise RequestError(f"deepspeed.{place} is computed. {advice}")
-    where = draft.settings.said("deepspeed") if settings else "deepspeed"
-    check_keys(config, where)
-    draft.notices += check_set(config, {key for one in settings for key in one.inside[:1]}, where)
-    refuse_way_out(config, where, is_record)
-    for key in (*COMPUTED, "optimizer"):
-        if key in config:
-            raise RequestError(f"deepspeed.{key} is computed. {COMPUTED_BLOCKS[key]}")
-    return config
 
 
 def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], draft: Draft) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError, WorkerError
+from hpc_llm.planning.deepspeed_schedules import own_rate
 from hpc_llm.planning.parts import OptimizerSetup, Precision
 from hpc_llm.records.files import read_regular, reason_of
 from hpc_llm.text.json_text import DamagedRecordError, decoded
@@ -55,12 +56,13 @@ def fit_batch(config: dict[str, Any], micro_batch_size: int, world_size: int) ->
 
 
 def optimizer_of(config: Mapping[str, Any]) -> OptimizerSetup:
-    """The optimizer that the config names; what else it says of it DeepSpeed reads there itself."""
+    """The optimizer that the config names, with the rate that its schedule gives it; what else it says of it DeepSpeed reads there itself."""
     block = config["optimizer"]
     parameters = block.get("params") or {}
-    return OptimizerSetup(
-        type=block.get("type", "AdamW"), **{key: parameters[key] for key in _OPTIMIZER if key in parameters}
-    )
+    values = {key: parameters[key] for key in _OPTIMIZER if key in parameters}
+    if (of_schedule := own_rate(config, None)) is not None:
+        values["lr"], _ = of_schedule
+    return OptimizerSetup(type=block.get("type", "AdamW"), **values)
 
 
 def precision_of(config: Mapping[str, Any]) -> Precision:

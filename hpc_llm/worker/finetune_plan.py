@@ -18,6 +18,7 @@ from hpc_llm.corpus.words import NONE, SEQ2SEQ, STREAM, TRAIN, TRUNCATE, VALIDAT
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.checkpoint import has_tokenizer, read_checkpoint
 from hpc_llm.planning.deepspeed_config import COMPUTED, check_keys
+from hpc_llm.planning.deepspeed_schedules import place_of_rate, with_rate
 from hpc_llm.planning.deepspeed_values import check_partitions, check_precision
 from hpc_llm.planning.engines import Wanted
 from hpc_llm.planning.engines.deepspeed import FACTS as DEEPSPEED
@@ -155,11 +156,11 @@ def deepspeed_stepping(
         del config["fp16"]
         sentences.append("DeepSpeed does not train in fp16 on the CPU: the precision is fp32.")
     config.setdefault("steps_per_print", _NO_LINES)
-    if "optimizer" in config:
-        optimizer = _optimizer_of_file(config, path, rate, usual_rate)
-    else:
-        optimizer = OptimizerSetup(type="AdamW", lr=usual_rate if rate is None else rate)
-        _put_optimizer(config, optimizer)
+    if "optimizer" not in config:
+        _put_optimizer(config, OptimizerSetup(type="AdamW", lr=usual_rate if rate is None else rate))
+    optimizer = _optimizer_of_file(config, path, rate, usual_rate)
+    if config.get("scheduler"):
+        config["scheduler"] = with_rate(config["scheduler"], optimizer.lr)
     return Stepping(
         is_deepspeed=True, config=config, precision=precision, optimizer=optimizer, sentences=tuple(sentences)
     )
@@ -198,7 +199,7 @@ def _optimizer_of_file(config: dict[str, Any], path: Path, rate: float | None, u
     optimizer = optimizer_of(config)
     if rate is not None and optimizer.lr != rate:
         raise RequestError(
-            f"--learning_rate is {rate:g}, and {path} says optimizer.params.lr is {optimizer.lr!r}: leave one of the two out."
+            f"--learning_rate is {rate:g}, and {path} says {place_of_rate(config)} is {optimizer.lr!r}: leave one of the two out."
         )
     return optimizer
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.deepspeed_config import check_keys
+from hpc_llm.planning.deepspeed_schedules import with_rate
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import is_checkpoint
 from hpc_llm.planning.parts import BatchShape, EngineSetup, ExpectedGpu, ModelSetup, Training
@@ -93,6 +94,8 @@ def homework_plan(
     if recompute is not None:
         sentences.append("gradient_checkpointing is no DeepSpeed key: it is read as recompute.")
     deepspeed.setdefault("optimizer", {"type": "AdamW", "params": {"lr": 1e-5}})
+    if deepspeed.get("scheduler"):
+        deepspeed["scheduler"] = with_rate(deepspeed["scheduler"], optimizer_of(deepspeed).lr)
     return _plan(arguments, deepspeed, is_enabled(recompute), ranks, gpus_per_node), tuple(sentences)
 
 

@@ -221,6 +221,7 @@ def test_the_hubs_name_and_configuration_are_a_known_set(name: str, config: str,
         ("--dataset_name wikitext --dataset_config wikitext-2", "there is no dataset_config 'wikitext-2': did you mean 'wikitext-2-raw-v1'"),
         ("--dataset_name prose.txt --max_length 2048 --device cpu --deepspeed_config none.json", "the DeepSpeed config none.json cannot be read"),
         ("--deepspeed_config other-rate.json --learning_rate 1e-4", "optimizer.params.lr is 0.001: leave one of the two out."),
+        ("--deepspeed_config other-schedule.json --learning_rate 1e-4", "scheduler.params.warmup_max_lr is 0.001: leave one of the two out."),
         ("--deepspeed_config no-steps.json", "gradient_accumulation_steps is 'two'"),
         ("--output_dir prose.txt", "--output_dir prose.txt is a file"),
     ],
@@ -230,6 +231,8 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
 ) -> None:
     rate = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
     (place / "other-rate.json").write_text(json.dumps({**DS_ZERO3, **rate}))
+    schedule = {"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-3}}}
+    (place / "other-schedule.json").write_text(json.dumps({**DS_ZERO3, **schedule}))
     (place / "no-steps.json").write_text(json.dumps({**DS_ZERO3, "gradient_accumulation_steps": "two"}))
     before = sorted(place.iterdir())
     assert main(["--model_name", "tiny", "--dataset_name", "set", "--output_dir", "out", *words.split()]) == 2

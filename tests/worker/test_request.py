@@ -97,6 +97,17 @@ def test_the_homeworks_flags_become_a_plan(homework_config: Path) -> None:
     assert any("llama2-7b with random weights is trained" in sentence for sentence in sentences)
 
 
+@pytest.mark.parametrize(("said", "rate"), [({}, 1e-3), ({"warmup_max_lr": 4e-4}, 4e-4)])
+def test_the_plan_of_a_file_has_the_rate_of_its_schedule(
+    homework_config: Path, said: dict[str, float], rate: float
+) -> None:
+    arguments = parse_arguments(["--deepspeed_config", str(homework_config), "--model_name", "tiny"])
+    schedule = {"type": "WarmupDecayLR", "params": {"total_num_steps": 100, **said}}
+    config = {**read_deepspeed_config(homework_config), "scheduler": schedule}
+    plan, _ = homework_plan(arguments, config, Ranks(0, 1, 0, 1, "127.0.0.1", 0, "python"), 1)
+    assert plan.optimizer.lr == rate == plan.engine.deepspeed["scheduler"]["params"]["warmup_max_lr"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from hpc_llm.planning import engines
+from hpc_llm.planning.deepspeed_monitors import monitor_packages
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.optimizers import bitsandbytes_name
 from hpc_llm.planning.tasks.task import DATA_FIELDS
 
 
 def packages(plan: Plan) -> tuple[str, ...]:
-    """torch, transformers, and what the engine, the quantization, the optimizer and the adapters are made of."""
+    """torch, transformers, and what the engine with its trackers, the quantization, the optimizer and the adapters are made of."""
     quantized = plan.model.quantization is not None
     wanted = {
         "bitsandbytes": quantized or bitsandbytes_name(plan.optimizer.type) is not None,
@@ -17,10 +18,12 @@ def packages(plan: Plan) -> tuple[str, ...]:
         and plan.model.weights == "checkpoint",  # transformers loads quantized weights through it
         "peft": plan.model.peft is not None,
     }
+    monitors = monitor_packages(plan.engine.deepspeed) if plan.engine.name == "deepspeed" else ()
     return (
         "torch",
         "transformers",
         *engines.find(plan.engine.name).packages,
+        *monitors,
         *(name for name, is_wanted in wanted.items() if is_wanted),
     )
 
