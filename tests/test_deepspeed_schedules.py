@@ -93,32 +93,30 @@ def test_two_learning_rates_are_refused(name: str, params: dict[str, Any], key: 
         with_schedule(name, "optimizer.lr=3e-5", **params)
 
 
-@pytest.mark.parametrize(
-    ("name", "params", "said"),
-    [
-        ("WarmupLR", {"warmup_num_steps": 500}, "warmup_num_steps is 500, and the run has 100 steps: the learning rate never reaches its peak"),
-        ("WarmupLR", {}, "warmup_num_steps is 1000 by default, and the run has 100 steps"),
-        ("WarmupDecayLR", {"total_num_steps": 50, **WARMUP}, "total_num_steps is 50, and the run has 100: the learning rate of the last 50 is 0"),
-        ("WarmupCosineLR", {"total_num_steps": 50, **WARMUP}, "the learning rate of the last 50 is 0.0001 of its peak"),
-        ("WarmupDecayLR", {"total_num_steps": 150, **WARMUP}, "it ends before the learning rate has fallen"),
-        ("WarmupCosineLR", {"total_num_steps": 40, "warmup_num_steps": 60}, "warmup_num_steps is 60, and total_num_steps is 40: the learning rate falls to"),
-        ("OneCycle", {**CYCLE, "cycle_max_lr": 1e-3, "cycle_first_step_size": 20}, "its cycle has 40 steps, and the run has 100: the learning rate of the last 60 is cycle_min_lr"),
-        ("OneCycle", {"cycle_min_lr": 0.0, "cycle_max_lr": 1e-3}, "cycle_first_step_size is 2000 by default"),
-    ],
-)  # fmt: skip
-def test_a_schedule_that_is_longer_or_shorter_than_the_run_is_told(
-    name: str, params: dict[str, Any], said: str
-) -> None:
-    found = with_schedule(name, **params)
-    [told] = [notice for notice in found.notices if notice.startswith("deepspeed.scheduler:")]
-    assert said in told
-    [each] = rates([found])
-    highest, last = max(each), each[-1]
-    peak = found.plan.optimizer.lr
-    assert {
-        "never reaches": highest < 0.9 * peak, "the last": last <= 2e-4 * peak < highest,
-        "has fallen": 0.1 * peak < last < peak, "as soon as": last <= 2e-4 * peak,
-    }[next(word for word in ("never reaches", "the last", "has fallen", "as soon as") if word in told)]  # fmt: skip
+TOLD: list[tuple[str, dict[str, Any], str]] = [
+    ("WarmupLR", {"warmup_num_steps": 500}, "warmup_num_steps is 500, and the run has 100 steps: the learning rate never reaches its peak"),
+    ("WarmupLR", {}, "warmup_num_steps is 1000 by default, and the run has 100 steps"),
+    ("WarmupDecayLR", {"total_num_steps": 50, **WARMUP}, "total_num_steps is 50, and the run has 100: the learning rate of the last 50 is 0"),
+    ("WarmupCosineLR", {"total_num_steps": 50, **WARMUP}, "the learning rate of the last 50 is 0.0001 of its peak"),
+    ("WarmupDecayLR", {"total_num_steps": 150, **WARMUP}, "it ends before the learning rate has fallen"),
+    ("WarmupCosineLR", {"total_num_steps": 40, "warmup_num_steps": 60}, "warmup_num_steps is 60, and total_num_steps is 40: the learning rate falls to"),
+    ("OneCycle", {**CYCLE, "cycle_max_lr": 1e-3, "cycle_first_step_size": 20}, "its cycle has 40 steps, and the run has 100: the learning rate of the last 60 is cycle_min_lr"),
+    ("OneCycle", {"cycle_min_lr": 0.0, "cycle_max_lr": 1e-3}, "cycle_first_step_size is 2000 by default"),
+]  # fmt: skip
+
+
+def test_a_schedule_that_is_longer_or_shorter_than_the_run_is_told() -> None:
+    plans = [with_schedule(name, **params) for name, params, _ in TOLD]
+    for (_, _, said), found, each in zip(TOLD, plans, rates(plans), strict=True):
+        [told] = [notice for notice in found.notices if notice.startswith("deepspeed.scheduler:")]
+        assert said in told
+        peak, highest, last = found.plan.optimizer.lr, max(each), each[-1]
+        if "by default" in told or "never reaches" in told:
+            assert highest < 0.9 * peak
+        elif "has fallen" in told:
+            assert 0.1 * peak < last < peak
+        else:
+            assert last <= 2e-4 * peak < highest
 
 
 def test_the_number_that_a_refusal_asks_for_is_the_whole_run() -> None:

@@ -67,7 +67,14 @@ from hpc_llm.planning.recipe import (
 )
 from hpc_llm.planning.recompute import AUTO
 from hpc_llm.planning.recompute_choice import choose_recompute
-from hpc_llm.planning.resources import ask_launcher, ask_one_process, ask_resources, check_variables, expected_gpu
+from hpc_llm.planning.resources import (
+    ask_launcher,
+    ask_one_process,
+    ask_resources,
+    check_slices,
+    check_variables,
+    expected_gpu,
+)
 from hpc_llm.planning.search import check_asked, settle_search
 from hpc_llm.planning.settings import Settings
 from hpc_llm.planning.sharing import check_sharing, check_task
@@ -150,7 +157,7 @@ def plan(
         parallel=parallel,
         optimizer=optimizer,
         engine=engine,
-        job=_job(ask, partition_name, time_s, _job_name(task, model, method), env, draft),
+        job=_job(ask, gpu, partition_name, time_s, _job_name(task, model, method), env, draft),
         gpu=expected_gpu(cluster, gpu, parallel, model, draft),
     )
     draft.notices += check_beside_plan(decided, cluster, searches=task.search is not None)
@@ -348,6 +355,7 @@ def _letters(method: Method, model: ModelSetup, deepspeed: Mapping[str, Any], dr
 
 def _job(
     ask: Ask,
+    gpu: Gpu,
     partition: str | None,
     time_s: int | None,
     default_name: str,
@@ -357,6 +365,7 @@ def _job(
     said, cluster = ask.said, ask.cluster
     scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
     launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
+    check_slices(ask, gpu, launcher, draft)
     name: str = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
     one_line("name", name)
     account = ask_account(said, cluster, ask.site, draft)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import takewhile
 
 from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
@@ -9,10 +10,12 @@ from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
 from hpc_llm.planning.limits import place_of
 from hpc_llm.planning.parts import ExpectedGpu, ModelSetup, Parallel
 from hpc_llm.planning.sharing import check_ranks
+from hpc_llm.planning.slurm_request import Ask
 from hpc_llm.planning.vllm import is_asked as is_vllm
 from hpc_llm.records import metrics
 from hpc_llm.site.cluster import Cluster, Gpu, Partition
 from hpc_llm.site.launchers import find_launcher
+from hpc_llm.site.units import is_slice
 
 
 def ask_resources(
@@ -26,6 +29,7 @@ def ask_resources(
     gpus = draft.first(
         "gpus_per_node",
         said("gpus_per_node"),
+        (1 if per_node and _are_slices(gpu, cluster) else None, "computed: a process sees one slice of a GPU (MIG)"),
         _suggested(suggested, per_node, cluster),
         (per_node, f"cluster {cluster.name}: gpu.per_node"),
     )
@@ -149,6 +153,34 @@ def ask_launcher(parallel: Parallel, cluster: Cluster, site: Site, draft: Draft)
         where = "runs on this machine" if site.facts.is_this_machine else f"has {site.facts.title}"
         raise PlanError(f"launcher {name} needs Slurm, cluster {cluster.name} {where}. Use another launcher.")
     return name
+
+
+def _are_slices(gpu: Gpu, cluster: Cluster) -> bool:
+    return gpu.vendor == "nvidia" and (is_slice(gpu.model) or is_slice(cluster.request.gpu_type))
+
+
+_GIVES_EACH = re.compile(
+    r"--(?:gpu-bind|gpus-per-task|tres-bind|tres-per-task|ntasks-per-gpu)[= ](?!(?:none|no|n)(?: |$))", re.IGNORECASE
+)
+"""Options by which Slurm shows each task GPUs of its own; else a task sees all of the node's that the job has."""
+
+
+def check_slices(ask: Ask, gpu: Gpu, launcher: str, draft: Draft) -> None:
+    """Raise a PlanError where several ranks of a node would take one slice of a GPU: CUDA shows a process no more (NVIDIA's MIG guide)."""
+    cluster, count = ask.cluster, ask.parallel.gpus_per_node
+    if count < 2 or not _are_slices(gpu, cluster):
+        return
+    options = [f"--{name}={value}" for name, value in ask.options.items()]
+    words = " ".join((*cluster.launch.srun_args, *options, f"--{cluster.request.gpu_style}=1"))
+    if launcher != "srun" or not _GIVES_EACH.search(words):
+        raise PlanError(
+            f"{count} slices of GPUs per node ({gpu.model}): a process sees one of them, so the ranks that {launcher} starts on a node would "
+            "all take the same. Choose --gpus-per-node 1, or a partition with whole GPUs."
+        )
+    draft.notices.append(
+        f"{count} ranks on slices of GPUs ({gpu.model}): NCCL refuses two that are parts of one GPU, but for the support in its newest "
+        "releases. --gpus-per-node 1, or a partition with whole GPUs, goes without"
+    )
 
 
 def _has(other: Gpu, gpus: int, gpu: Gpu) -> bool:

@@ -37,10 +37,19 @@ def tflops(peaks: Mapping[str, float]) -> Mapping[str, float]:
     return peaks
 
 
+def is_slice(name: str | None) -> bool:
+    """Whether the name, or the type by which Slurm knows it, is of a part of a GPU (MIG).
+
+    >>> is_slice("A100-SXM4-40GB MIG 3g.20gb"), is_slice("a100_3g.20gb"), is_slice("A100-SXM4-40GB"), is_slice(None)
+    (True, True, False, False)
+    """
+    return re.search(r"\bMIG\b|(?<![a-z0-9])\d{1,2}g\.\d+gb", name or "", re.IGNORECASE) is not None
+
+
 def check_named_size(model: str | None, memory_gib: float | None) -> None:
     """Raise ValueError where a name with a size, as A100-SXM4-40GB, is of a card that shows another; of a part of one (MIG) it may be."""
     said = re.search(r"(\d+) ?GB\b", model or "", re.IGNORECASE)
-    if said is None or not memory_gib or "MIG" in (model or "").upper():
+    if said is None or not memory_gib or is_slice(model):
         return
     size = int(said[1])
     if not size / 1.5 <= memory_gib <= size * 1.5:
