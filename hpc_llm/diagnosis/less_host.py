@@ -15,6 +15,7 @@ from hpc_llm.errors import counted
 from hpc_llm.estimating.parts import Fit, Memory
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
+from hpc_llm.planning.tasks import find
 
 _DECIDE = "another node type, or a smaller --model, is for you to decide"
 
@@ -122,24 +123,36 @@ def _fewer_ranks(scales: Scales) -> Iterator[str]:
 
 
 def with_ranks(plan: Plan, ranks: int) -> Plan:
-    """The plan with so many ranks on a node, each with a GPU of its own where it has GPUs."""
+    """The plan with so many ranks on a node, each with a GPU of its own where it has GPUs, and the same global batch where they can make it."""
     parallel = plan.parallel
     world = ranks * parallel.nodes
     groups = max(world // (parallel.tensor * parallel.pipeline), 1)
-    batch = replace(
-        plan.batch,
-        global_batch_size=plan.batch.micro_batch_size * plan.batch.gradient_accumulation_steps * groups,
-    )
+    accumulation = _accumulation(plan, groups)
+    whole = plan.batch.micro_batch_size * accumulation * groups
+    batch = replace(plan.batch, gradient_accumulation_steps=accumulation, global_batch_size=whole)
     gpus = ranks if parallel.gpus_per_node else 0
     changed = replace(parallel, tasks_per_node=ranks, gpus_per_node=gpus, world_size=world, data=groups)
     return replace(plan, batch=batch, parallel=changed)
 
 
+def _accumulation(plan: Plan, groups: int) -> int:
+    """Micro batches of a step with which so many groups of ranks keep the global batch of a training; as many as before where none do."""
+    task, batch = find(plan.task), plan.batch
+    micro_batches, rest = divmod(batch.global_batch_size, batch.micro_batch_size * groups)
+    is_kept = task.trains and task.search is None and micro_batches and not rest
+    return micro_batches if is_kept else batch.gradient_accumulation_steps
+
+
 def fewer(case: Case, ranks: int) -> str:
     """The line that asks for so many ranks on a node."""
     plan = case.plan
+    now, was = with_ranks(plan, ranks).batch, plan.batch
     why = f"{counted(ranks, 'rank')} on a node instead of {plan.parallel.tasks_per_node}: each has host buffers of its own"
     flags = f"--gpus-per-node {ranks}" if plan.parallel.gpus_per_node else f"--set tasks_per_node={ranks}"
+    if now.gradient_accumulation_steps != was.gradient_accumulation_steps:
+        flags += f" --gradient-accumulation-steps {now.gradient_accumulation_steps}"
+    if now.global_batch_size != was.global_batch_size:
+        why += f"; the global batch is {now.global_batch_size} then and no longer {was.global_batch_size}, which is another experiment"
     return f"{flags}{_same_memory(case, ranks)}  ({why})"
 
 

@@ -208,10 +208,14 @@ def test_host_memory_and_time() -> None:
     held = make_plan("z3o", world_size=8, mem="64G", scheduler="slurm", gpus_per_node=8)
     lines = host_oom(Case(plan=held))
     assert lines[0].startswith("--sbatch mem=128G  (128 GiB: ")
-    assert lines[1].startswith("--gpus-per-node 4 --sbatch mem=64G  (") and lines[2].startswith("--method z3  (")
+    assert lines[1].startswith("--gpus-per-node 4 --gradient-accumulation-steps 2 --sbatch mem=64G  (") and lines[
+        2
+    ].startswith("--method z3  (")
     assert lines[3] == "--method z2+o  (only optimizer states on the host)"
     here = host_oom(Case(plan=make_plan("z3o", world_size=8)))
-    assert here[0].startswith("--set tasks_per_node=4  (") and not any("sbatch" in line for line in here)
+    assert here[0].startswith("--set tasks_per_node=4 --gradient-accumulation-steps 2  (") and not any(
+        "sbatch" in line for line in here
+    )
     plan, made = make_plan("z3", time_s=1800, steps=100), {"steps_made": "40"}
     assert walltime(Case(plan=plan, facts=made)) == ["--steps 40  (so many were made; 100 were planned)"]
     paced = {**made, "step_time_s": "45", "steps_ended_s": "1795"}

@@ -26,7 +26,7 @@ from hpc_llm.diagnosis.diagnosis import Diagnosis
 from hpc_llm.diagnosis.elsewhere import in_other_words
 from hpc_llm.diagnosis.inputs import diagnose_files
 from hpc_llm.diagnosis.ladder import letters_of, rungs, states_bytes
-from hpc_llm.diagnosis.less_host import host_oom
+from hpc_llm.diagnosis.less_host import fewer, host_oom
 from hpc_llm.diagnosis.more_time import walltime
 from hpc_llm.diagnosis.packages import mismatched, missing
 from hpc_llm.diagnosis.remedies import (
@@ -383,11 +383,23 @@ def test_more_memory_is_an_amount_in_the_form_in_which_it_was_asked_for(
     planned("delta", "z3", gpus_per_node=1, sbatch=(option,))
 
 
-def test_fewer_ranks_keep_the_memory_of_all() -> None:
-    plan = planned("delta", "z3", gpus_per_node=4, model="tiny", sbatch=("mem-per-gpu=20G",)).plan
-    assert "--gpus-per-node 2 --sbatch mem-per-gpu=40G  (" in host_oom(Case(plan=plan, cluster=cluster_of("delta")))[1]
-    told = planned("delta", "z3", gpus_per_node=4, model="tiny", sbatch=("mem=80G",)).plan
-    assert host_oom(Case(plan=told, cluster=cluster_of("delta")))[1].startswith("--gpus-per-node 2  (")
+def test_fewer_ranks_keep_the_memory_of_all_and_the_global_batch() -> None:
+    delta = cluster_of("delta")
+    for option, share in (("mem-per-gpu=20G", " --sbatch mem-per-gpu=40G"), ("mem=80G", "")):
+        was = planned("delta", "z3", gpus_per_node=4, model="tiny", sbatch=(option,)).plan
+        line = host_oom(Case(plan=was, cluster=delta))[1]
+        assert line.startswith(f"--gpus-per-node 2 --gradient-accumulation-steps 2{share}  (")
+        followed = planned("delta", "z3", model="tiny", **flags_of(line)).plan
+        assert followed.batch.global_batch_size == was.batch.global_batch_size
+        assert "global batch" not in line
+
+
+def test_fewer_ranks_that_cannot_keep_the_global_batch_say_so() -> None:
+    was = planned("mi300x", "z3", gpus_per_node=5, micro_batch_size=1).plan
+    line = fewer(Case(plan=was), 2)
+    followed = planned("mi300x", "z3", micro_batch_size=1, **flags_of(line)).plan
+    assert (was.batch.global_batch_size, followed.batch.global_batch_size) == (5, 2)
+    assert "the global batch is 2 then and no longer 5, which is another experiment" in line
 
 
 def test_a_few_mebibytes_for_ranks_without_a_share_become_what_a_rank_takes() -> None:
