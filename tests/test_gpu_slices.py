@@ -40,8 +40,8 @@ def test_ranks_that_would_take_the_same_slice_are_refused(launcher: str) -> None
 
 def test_ranks_with_a_slice_each_are_told_what_nccl_refuses() -> None:
     profile = sliced(launch={"srun_args": ["--gpu-bind=single:1"]})
-    for cluster, more in ((profile, {}), (sliced(), {"sbatch": ("gpu-bind=single:1",)})):
-        found = planned(cluster, "z3", gpus_per_node=2, set=("launcher=srun",), **more)
+    for cluster, options in ((profile, ()), (sliced(), ("gpu-bind=single:1",))):
+        found = planned(cluster, "z3", gpus_per_node=2, set=("launcher=srun",), sbatch=options)
         assert any("NCCL refuses two that are parts of one GPU" in notice for notice in found.notices)
     with pytest.raises(PlanError, match="would all take the same"):
         planned(profile, "z3", gpus_per_node=2, set=("launcher=torchrun",))

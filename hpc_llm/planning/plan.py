@@ -365,7 +365,7 @@ def _job(
     said, cluster = ask.said, ask.cluster
     scheduler = draft.computed("scheduler", ask.site.scheduler, f"cluster {cluster.name}: scheduler")
     launcher = ask_launcher(ask.parallel, cluster, ask.site, draft)
-    check_slices(ask, gpu, launcher, draft)
+    check_slices(gpu, ask.parallel.gpus_per_node, cluster, ask.options, launcher, draft)
     name: str = draft.first("job_name", said("name"), (file_name_part(default_name), "computed: model and method"))
     one_line("name", name)
     account = ask_account(said, cluster, ask.site, draft)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import takewhile
 
 from hpc_llm.errors import PlanError, RequestError, counted, unknown_name
@@ -10,7 +11,6 @@ from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, positive
 from hpc_llm.planning.limits import place_of
 from hpc_llm.planning.parts import ExpectedGpu, ModelSetup, Parallel
 from hpc_llm.planning.sharing import check_ranks
-from hpc_llm.planning.slurm_request import Ask
 from hpc_llm.planning.vllm import is_asked as is_vllm
 from hpc_llm.records import metrics
 from hpc_llm.site.cluster import Cluster, Gpu, Partition
@@ -165,12 +165,13 @@ _GIVES_EACH = re.compile(
 """Options by which Slurm shows each task GPUs of its own; else a task sees all of the node's that the job has."""
 
 
-def check_slices(ask: Ask, gpu: Gpu, launcher: str, draft: Draft) -> None:
+def check_slices(
+    gpu: Gpu, count: int, cluster: Cluster, sbatch: Mapping[str, str], launcher: str, draft: Draft
+) -> None:
     """Raise a PlanError where several ranks of a node would take one slice of a GPU: CUDA shows a process no more (NVIDIA's MIG guide)."""
-    cluster, count = ask.cluster, ask.parallel.gpus_per_node
     if count < 2 or not _are_slices(gpu, cluster):
         return
-    options = [f"--{name}={value}" for name, value in ask.options.items()]
+    options = [f"--{name}={value}" for name, value in sbatch.items()]
     words = " ".join((*cluster.launch.srun_args, *options, f"--{cluster.request.gpu_style}=1"))
     if launcher != "srun" or not _GIVES_EACH.search(words):
         raise PlanError(
