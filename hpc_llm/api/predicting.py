@@ -85,11 +85,21 @@ def too_short(plan: Plan, cluster: Cluster, calibration: Any) -> str | None:
     )
     keeps = "" if plan.training.save_every else "--save-every N keeps checkpoints, from which --resume goes on"
     longest = format_time(time.proposed_time_s)
+    more = "; ".join(filter(None, (_longer(plan, cluster, max(limit, time.proposed_time_s)), keeps)))
     if time.proposed_time_s <= limit:
-        return f"{takes}, the longest that is allowed there{keeps and f': {keeps}'}"
+        return f"{takes}, the longest that is allowed there{more and f': {more}'}"
     if time.is_over_limit:
-        return f"{takes}: --time {longest} is the longest that is allowed there, and the run may need more{keeps and f'; {keeps}'}"
+        return f"{takes}: --time {longest} is the longest that is allowed there, and the run may need more{more and f'; {more}'}"
     return f"{takes}: --time {longest} leaves room"
+
+
+def _longer(plan: Plan, cluster: Cluster, longest_s: int) -> str:
+    """Which QOS allow a job of that size more, as a clause; empty where none does."""
+    from hpc_llm.planning.limits import qos_for_longer, sizes
+
+    size = sizes(plan.parallel.nodes, plan.parallel.gpus_per_node)
+    names = qos_for_longer(longest_s, size, cluster, cluster.partition(plan.job.partition))
+    return f"{' or '.join(f'--sbatch qos={name}' for name in names)} allows more" if names else ""
 
 
 def _left_of(plan: Plan) -> Plan:

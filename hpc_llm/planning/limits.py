@@ -13,6 +13,7 @@ from hpc_llm.immutable import dataclass
 from hpc_llm.planning.draft import Draft
 from hpc_llm.site.cluster import Cluster, Node, Partition, Qos
 from hpc_llm.site.partitions import Lifted
+from hpc_llm.site.slurm_time import format_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,17 @@ class Asked:
 
     def of_qos(self, qos: Qos) -> int | None:
         return {"time": qos.max_time_s, "nodes": qos.max_nodes, "gpus": qos.max_gpus_per_job}[self.what]
+
+
+def asked_time(seconds: int) -> Asked:
+    """So long a job."""
+    return Asked(
+        what="time",
+        amount=seconds,
+        said=f"time {format_time(seconds)}",
+        less="Ask for less with --time",
+        shown=format_time,
+    )
 
 
 def sizes(nodes: int, gpus: int) -> list[Asked]:
@@ -188,6 +200,12 @@ def _both(asked: Sequence[Asked], cluster: Cluster, now: Partition | None) -> st
             if cluster.gpu_of(partition) == cluster.gpu_of(now) and _allow(asked, cluster, partition, qos):
                 return f", or take both --partition {partition.name} and --sbatch qos={qos.name}"
     return ""
+
+
+def qos_for_longer(seconds: int, size: Sequence[Asked], cluster: Cluster, partition: Partition | None) -> list[str]:
+    """Names of the QOS under which a job of that size may certainly last longer there."""
+    asked = [asked_time(seconds + 1), *size]
+    return [one.name for one in cluster.qos if _allow(asked, cluster, partition, one)]
 
 
 def _partitions_for(asked: Sequence[Asked], cluster: Cluster, now: Partition | None, qos: JobQos) -> list[str]:

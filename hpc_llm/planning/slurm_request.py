@@ -11,8 +11,8 @@ from hpc_llm.errors import AccountError, PlanError, RequestError, unknown_name
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.draft import Draft, Said, Site, one_line
 from hpc_llm.planning.limits import (
-    Asked,
     JobQos,
+    asked_time,
     check_share,
     hold,
     memory_flag,
@@ -166,7 +166,7 @@ def ask_time(ask: Ask, draft: Draft) -> int | None:
     """
     seconds = _time_s(ask, draft)
     size = sizes(ask.parallel.nodes, ask.parallel.gpus_per_node)
-    time = None if seconds is None else _asked_time(seconds)
+    time = None if seconds is None else asked_time(seconds)
     is_asked = time is not None and ask.said("time")[0] is not None
     amounts = [*size, time] if is_asked and time is not None else size
     for asked in amounts:
@@ -199,16 +199,6 @@ def _time_s(ask: Ask, draft: Draft) -> int | None:
     if seconds > LONGEST_S:
         raise RequestError(f"time '{text}': Slurm counts to {LONGEST_S // 86400} days. Ask for less with --time.")
     return seconds
-
-
-def _asked_time(seconds: int) -> Asked:
-    return Asked(
-        what="time",
-        amount=seconds,
-        said=f"time {format_time(seconds)}",
-        less="Ask for less with --time",
-        shown=format_time,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

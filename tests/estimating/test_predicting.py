@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from rendering import planned
 
 from hpc_llm.api import parse, prepare
-from hpc_llm.api.predicting import predictions, tell_times
+from hpc_llm.api.predicting import predictions, tell_times, too_short
 from hpc_llm.errors import Notice
 from hpc_llm.records.files import write_json
 from hpc_llm.records.run import RunPaths
 from hpc_llm.reporting import collect, make_report, write_report
+from hpc_llm.site.cluster import parse_cluster
+from hpc_llm.site.profiles import bundled
 
 GIB = 2**30
 
@@ -63,6 +67,26 @@ def test_the_longest_limit_is_not_said_to_leave_room_for_what_is_longer() -> Non
     assert "the longest that is allowed there" in again
     [kept] = told(steps=1_000_000, time="00:30:00", save_every=100)
     assert "may need more" in kept and "--save-every" not in kept
+
+
+def test_a_qos_that_allows_more_is_named_beside_the_longest_limit() -> None:
+    qos = [
+        {"name": "usual", "max_time": "20:00:00", "default": True},
+        {"name": "long", "max_time": "2-00:00:00", "max_gpus_per_job": 4, "lifts": ["time"]},
+        {"name": "short", "max_time": "02:00:00"},
+    ]
+    site = parse_cluster({**yaml.safe_load((bundled("clusters") / "delta.yaml").read_text()), "qos": qos}, "delta.yaml")
+
+    def said(gpus: int, **options: Any) -> str | None:
+        return too_short(
+            planned(site, "z3+r", model="llama2-7b", steps=10**7, time="20:00:00", nodes=gpus // 4, **options).plan,
+            site,
+            None,
+        )
+
+    assert "the longest that is allowed there: --sbatch qos=long allows more; --save-every" in str(said(4))
+    assert "allowed there: --save-every" in str(said(8))
+    planned(site, "z3+r", time="1-00:00:00", sbatch=("qos=long",))
 
 
 def test_runs_of_one_kind_are_told_once() -> None:
