@@ -146,6 +146,8 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
         ),
         ("prelude.python.kind", "current", "env has no effect with kind 'current', leave it out (env: null where"),
         ("request.forbid", ["--gres"], "'request.forbid.0' is '--gres'"),
+        ("request.forbid", ["export"], "forbid holds 'export', by which export 'none' is asked for: write export: all"),
+        ("request.forbid", ["output"], "forbid holds 'output', which every job is submitted with: leave it out"),
         (
             "request.extra",
             ["-N 2"],

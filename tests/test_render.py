@@ -305,14 +305,18 @@ def test_without_a_scheduler_there_is_no_header() -> None:
         assert header(text) == [] and "srun" not in text
 
 
-@pytest.mark.parametrize(
-    "flag", ["account", "partition", "nodes", "gres", "time", "ntasks-per-node", "cpus-per-task", "export"]
-)
+@pytest.mark.parametrize("flag", ["account", "partition", "nodes", "gres", "time", "ntasks-per-node", "cpus-per-task"])
 def test_a_flag_that_the_site_refuses_never_appears(flag: str) -> None:
     cluster = variant("taiwania2", request={"forbid": [flag]})
     with pytest.raises(PlanError, match=f"cluster taiwania2 refuses --{flag}, which .* asks for"):
         script(cluster, "z3")
     assert f"--{flag}" in "".join(header(script("taiwania2", "z3")))
+
+
+def test_where_the_site_refuses_export_all_is_exported_without_a_line() -> None:
+    text = script(variant("taiwania2", request={"forbid": ["export"], "export": "all"}), "z3")
+    assert "#SBATCH --export" not in text and "#SBATCH --open-mode=append" in text
+    assert "#SBATCH --export=ALL" in script(variant("taiwania2", request={"export": "all"}), "z3")
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,12 @@ class RequestBlock(Strict):
             raise ValueError(
                 "memory 'mem-per-gpu' needs GPUs that are asked for, and gpu_style is 'none'. Valid: omit, mem, mem-per-cpu"
             )
+        if "export" in self.forbid and self.export == "none":
+            raise ValueError(
+                "forbid holds 'export', by which export 'none' is asked for: write export: all, with which a script has no such line"
+            )
+        if needed := [name for name in ("output", "error", "open-mode") if name in self.forbid]:
+            raise ValueError(f"forbid holds '{needed[0]}', which every job is submitted with: leave it out")
         return self
 
 

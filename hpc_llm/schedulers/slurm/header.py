@@ -120,7 +120,8 @@ def _output_flags(place: Place, cluster: Cluster, array: JobArray | None) -> dic
     flags["output"] = (str(run.stdout), origin)
     flags["error"] = (str(run.stderr), origin)
     flags["open-mode"] = ("append", "hpc-llm: a requeued job keeps what it printed")
-    flags["export"] = (cluster.request.export.upper(), f"cluster {cluster.name}: request.export")
+    if "export" not in cluster.request.forbid:  # without it sbatch exports all, which such a profile says
+        flags["export"] = (cluster.request.export.upper(), f"cluster {cluster.name}: request.export")
     return flags
 
 
