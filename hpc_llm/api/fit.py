@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpc_llm.errors import PlanError, RequestError, notice
+from hpc_llm.text.sizes import gib_apart
 
 if TYPE_CHECKING:
     from hpc_llm.estimating.parts import Memory, Need
@@ -128,8 +129,11 @@ def _objections(plan: Plan, cluster: Cluster) -> Iterator[tuple[str, bool]]:
         places.insert(0, (f"a GPU ({plan.gpu.model})", memory.device))
     for place, need in places:
         if need.verdict is Fit.DOES_NOT_FIT:
+            low, there = gib(need.low), gib(need.capacity)
+            if low == there and need.capacity is not None:
+                low, there = gib_apart(need.low, need.capacity)
             yield (
-                f"{_needs(plan)} at least {gib(need.low)} of {place}, which has {gib(need.capacity)}{_way(plan, cluster, need)}",
+                f"{_needs(plan)} at least {low} of {place}, which has {there}{_way(plan, cluster, need)}",
                 True,
             )
         elif need.verdict is Fit.TOO_CLOSE:

@@ -16,6 +16,7 @@ from hpc_llm.estimating.parts import Fit, Memory
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.method import letters_of
 from hpc_llm.planning.tasks import find
+from hpc_llm.text.sizes import gib_apart
 
 _DECIDE = "another node type, or a smaller --model, is for you to decide"
 
@@ -207,7 +208,8 @@ def _what_it_takes(scales: Scales, has_advice: bool) -> Iterator[str]:
         if not has_advice:
             yield f"by the estimate it takes {bounds(host)} of a node, keeps nothing there and can ask for no more: {_DECIDE}"
     elif node and host.low >= node:
-        yield f"what it keeps on the host takes at least {gib(host.low)} of a node that has {gib(node)}: {_nodes(scales)} or a smaller --model"
+        low, there = gib_apart(host.low, node)
+        yield f"what it keeps on the host takes at least {low} of a node that has {there}: {_nodes(scales)} or a smaller --model"
     elif not has_advice:
         yield (
             f"by the estimate it takes {bounds(host)} of a node, and no other method or number of ranks takes clearly less and fits: "
@@ -239,8 +241,9 @@ def _by_states(case: Case) -> Iterator[str]:
         yield fewer(case, ranks)
     yield from _less_offload_by_states(case)
     if not is_held and need is not None and case.node_bytes:
+        held, there = gib_apart(need, case.node_bytes)
         yield (
-            f"what it keeps on the host takes {gib(need)} of a node that has {gib(case.node_bytes)}: "
+            f"what it keeps on the host takes {held} of a node that has {there}: "
             "more nodes, each of which then holds a part of it, or a smaller --model"
         )
 

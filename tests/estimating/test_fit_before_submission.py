@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,22 @@ def test_thirteen_billion_on_eight_cards_of_forty_gb_is_refused_with_what_fits()
         PlanError, match=r"needs at least \d+ GiB of a GPU .* has 40 GiB\. The first step that fits: .*--force"
     ):
         check_fit([batch("delta", "z3", **THIRTEEN)])
+
+
+@pytest.mark.parametrize("less", [0.02, 0.2])
+def test_what_is_a_little_too_large_is_told_with_digits_that_show_it(less: float) -> None:
+    asked: dict[str, Any] = {"model": "llama3.2-1b", "gpus_per_node": 1, "set": ("engine=deepspeed",)}
+    memory = memory_there(planned("delta", "z3", **asked).plan, load_cluster("delta"))
+    assert memory is not None and memory.device is not None
+    gpu = {
+        **load_cluster("delta").gpu.model_dump(),
+        "model": "A100 MIG",
+        "memory_gib": memory.device.low / 2**30 - less,
+    }
+    with pytest.raises(PlanError) as caught:
+        check_fit([batch(changed(gpu=gpu), "z3", **asked)])
+    need, there = re.findall(r"at least ([\d.]+) GiB of a GPU .*?, which has ([\d.]+) GiB", str(caught.value))[0]
+    assert float(need) > float(there)
 
 
 def test_force_submits_what_does_not_fit_and_says_so() -> None:
