@@ -28,14 +28,20 @@ def _fits(memory: Memory) -> bool:
 
 
 def first_that_fits(plan: Plan, cluster: Cluster, suffices: Callable[[Memory], bool] = _fits) -> Rung | None:
-    """The quickest by its predicted step of what trains the same and fits for certain, or the first step of the ladder that does.
+    """The first of what trains the same, fits for certain and takes hardly longer a step than the quickest, or the first step of the
+    ladder that fits.
 
     None where there is none, or nothing is known. Its plan is the one that its flags make. `suffices` is what may ask for more.
     """
     ways = (*alternatives(plan), *kept_on_gpus(plan))
     found = list(_fitting(plan, ways, cluster, suffices))
     if found:
-        return _priced(plan, min(found, key=lambda one: _cost(one, cluster)), cluster)
+        costs = [_cost(one, cluster) for one in found]
+        is_open, least = min(costs)
+        near = next(
+            one for one, (is_so, cost) in zip(found, costs, strict=True) if is_so is is_open and cost <= _FELT * least
+        )
+        return _priced(plan, near, cluster)
     return next((_priced(plan, one, cluster) for one in _fitting(plan, rungs(plan), cluster, suffices)), None)
 
 

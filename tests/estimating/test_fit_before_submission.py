@@ -13,7 +13,7 @@ import yaml
 from rendering import batch, planned
 
 from hpc_llm.api.fit import as_asked, check_fit, gib, memory_there, with_memory
-from hpc_llm.diagnosis.suffices import first_that_fits
+from hpc_llm.diagnosis.suffices import first_that_fits, seconds
 from hpc_llm.errors import Notice, PlanError
 from hpc_llm.estimating.parts import Fit, Need
 from hpc_llm.planning.study import StudyRun
@@ -64,6 +64,16 @@ def test_what_is_a_little_too_large_is_told_with_digits_that_show_it(less: float
         check_fit([batch(changed(gpu=gpu), "z3", **asked)])
     need, there = re.findall(r"at least ([\d.]+) GiB of a GPU .*?, which has ([\d.]+) GiB", str(caught.value))[0]
     assert float(need) > float(there)
+
+
+def test_what_is_hardly_slower_comes_before_a_way_that_needs_the_host() -> None:
+    asked: dict[str, Any] = {"model": "llama2-7b", "sequence_length": 4096}
+    cluster = load_cluster("delta")
+    step = first_that_fits(planned("delta", "z3", **asked, micro_batch_size=16).plan, cluster)
+    assert step is not None and step.flags.startswith("--method z3+r --micro-batch-size 2 ")
+    other = planned("delta", "z3+o", **asked, micro_batch_size=1, gradient_accumulation_steps=16).plan
+    of_step, of_other = seconds(step.plan, cluster), seconds(other, cluster)
+    assert of_step and of_other and of_other < of_step < 1.05 * of_other
 
 
 def test_force_submits_what_does_not_fit_and_says_so() -> None:
