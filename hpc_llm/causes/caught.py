@@ -91,6 +91,14 @@ def caught_at(text: bytes, position: int, is_told: bool = False) -> str | None:
     return f"{frames[0]['path'].decode('utf-8', 'replace')}:{int(frames[0]['line'])}"
 
 
+def program_of(text: bytes, position: int) -> str | None:
+    """The script with whose first lines the traceback that ends at `position` begins; None where it begins in a library or a launcher."""
+    first = next(iter(_frames_of(text, position)), None)
+    if first is None or not first["function"].startswith(b"<module>") or _LIBRARY.search(first["path"]):
+        return None
+    return None if _is_of_a_process(first["path"]) else first["path"].decode("utf-8", "replace")
+
+
 def _is_of_a_process(path: bytes) -> bool:
     return _OF_A_PROCESS.search(path) is not None or _THREAD.search(path) is not None
 

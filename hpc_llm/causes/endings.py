@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _WORDS_OF_ANOTHER = re.compile(
     rb"slurmstepd: error: \*\*\* (?:JOB|STEP) |srun: error: [^\n]{0,200}: (?:Exited with exit code [1-9]|Killed|Segmentation fault|Aborted|Bus error|Out Of Memory)"
     rb"|[^\n\"]{1,160}: line \d+: +\d+ +(?:Killed|Segmentation fault|Bus error|Aborted|Terminated)\b|(?:Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?$"
+    rb"|[^\n]{1,400}\blaunch\.py:\d{1,6}:\w{1,60}\] [^\n]{1,2000} exits with return code = -?[1-9]|[^\n]{1,200}\bfailed \(exitcode: -9\)"
     rb"|(?:[\w.]{1,80}\.)?ChildFailedError:|Fatal Python error: "
 )
 """What a scheduler, a launcher or a shell says of a process that has ended; at the beginning of a line, behind the name of a rank."""
@@ -39,7 +40,9 @@ def _is_logged(text: bytes, position: int) -> bool:
     heading = text.rfind(TRACEBACK, max(0, position - _FRAMES), position)
     line = text.rfind(b"\n", 0, max(heading, 0)) + 1
     before = text.rfind(b"\n", 0, max(line - 1, 0)) + 1
-    return heading >= 0 and _LOGGED.search(text, before, heading) is not None
+    if heading < 0 or _LOGGED.search(text, before, heading) is None:
+        return False
+    return _WORDS_OF_ANOTHER.match(text, before) is None  # of another program than the one whose traceback stands below
 
 
 def end_of(found: Iterable[Found], ended_at: int | None, firm_at: int | None) -> int | None:

@@ -15,7 +15,7 @@ from datetime import datetime
 from itertools import islice
 
 from hpc_llm.causes.catalogue import all_causes
-from hpc_llm.causes.caught import caught_at, first_launch, is_before_launch, is_beside, weakened
+from hpc_llm.causes.caught import caught_at, first_launch, is_before_launch, is_beside, program_of, weakened
 from hpc_llm.causes.cause import STARTED, TRAINED_ON, Cause, Role, Sign
 from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
@@ -95,6 +95,8 @@ class Found:
     """Whether the line by itself says that a process has ended."""
     caught_at: str | None = None
     """Where the program caught it and wrote it down, as far as its traceback says."""
+    program: str | None = None
+    """The script whose exception it is, as far as its traceback begins with it."""
     is_raised: bool = False
     """Whether a traceback ends with it."""
     is_before_steps: bool = False
@@ -165,6 +167,7 @@ def signs_in(text: bytes) -> list[Found]:
         found.ends_process = ends_a_process(text, found.position, found.is_raised)
         if found.is_raised:
             found.caught_at = caught_at(text, found.position, is_told=not found.ends_process)
+            found.program = program_of(text, found.position)
             found.ends_process = found.caught_at is None and found.ends_process
     return [best[start] for start in sorted(best)]
 

@@ -37,6 +37,8 @@ _FAILS_FIRST = _RAISED | {"segfault"}
 """A rank that ends so leaves the others waiting."""
 SURE = 0.65
 """A sign that is less sure of its cause says that the run failed, and no more."""
+_OF_WHAT_IS_MISSING = frozenset(("python_exception", "model_missing", "data_missing"))
+"""What a program raises where an earlier one did not leave what it should have."""
 _USAGE = re.compile(r"\.py: error: (?:the following arguments|unrecognized arguments|ambiguous option|argument [-\w])")
 """How a program refuses its arguments."""
 _TASK_FAILED = re.compile(r"srun: error: \S+: tasks? [\d,-]+: (?!Terminated|Exited with exit code 143$)")
@@ -293,12 +295,21 @@ def _without_overcome(roots: list[Found]) -> list[Found]:
 
 
 def _without_later_programs(roots: list[Found]) -> list[Found]:
-    """Leave out that a program refused its arguments, as it does before all else, behind an exception that ended another: the script
-    went on with it, and mostly with what the one before should have made."""
-    first: dict[str, int] = {}
-    for one in (f for f in roots if f.ends_process and f.position >= 0):
-        first[one.file] = min(first.get(one.file, one.position), one.position)
-    return [f for f in roots if not (_USAGE.search(f.text) and f.position > first.get(f.file, f.position))]
+    """Leave out what a program said that came behind the end of another: that it refused its arguments, as it does before all else, or
+    raised what it raises where the one before did not make what it should have made. The script went on after the failure."""
+    ended = [f for f in roots if f.ends_process and f.position >= 0]
+    return [f for f in roots if not any(_is_of_later_program(f, end) for end in ended)]
+
+
+def _is_of_later_program(one: Found, end: Found) -> bool:
+    if one.file != end.file or one.position <= end.position:
+        return False
+    if _USAGE.search(one.text):
+        return True
+    if one.cause.id not in _OF_WHAT_IS_MISSING or not one.ends_process or not one.is_raised:
+        return False
+    is_another = None not in (one.program, end.program) and one.program != end.program and not end.is_before_steps
+    return is_another if end.is_raised else True
 
 
 def _without_waiting(roots: list[Found]) -> list[Found]:
