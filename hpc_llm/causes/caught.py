@@ -49,7 +49,9 @@ _BESIDE = re.compile(
 )
 """Libraries that catch what fails in them, with which the program goes on: those that keep a record of it, one that is asked for later,
 and one that does without its cache."""
-_SAID_BESIDE = re.compile(rb"[^\n\"']{0,120}?\bCould not (?:load bitsandbytes native library|find the bitsandbytes)\b")
+_SAID_BESIDE = re.compile(
+    rb"[^\n\"']{0,120}?\bCould not (?:load bitsandbytes native library|find the bitsandbytes)\b|[^\n\"']{0,120}?\bbitsandbytes library load error: "
+)
 _WEAK, _CONFIDENCE = 44, 0.7
 OF_ONE_CALL = frozenset(
     ("python_exception", "config_error", "data_error", "data_missing", "model_missing", "no_internet", "unreachable")
@@ -141,6 +143,11 @@ def weakened(one: Sign) -> Sign:
     """The sign as one that counts where nothing else is known, and that the next step takes back."""
     precedence = _WEAK if one.precedence is None else min(one.precedence, _WEAK)
     return replace(one, precedence=precedence, confidence=min(one.confidence, _CONFIDENCE), survived_after=STARTED)
+
+
+def is_weakened(one: Sign) -> bool:
+    """Whether it is one of those, with which a program mostly goes on."""
+    return one.precedence is not None and one.precedence <= _WEAK and one.survived_after <= STARTED
 
 
 def left_over(found: Iterable[Found], overcome: set[str]) -> list[Found]:

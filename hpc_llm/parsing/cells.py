@@ -1,10 +1,11 @@
-"""Cells of a notebook that only raised an exception, ended the kernel, or ran a command that failed: they draw, look something up or try it out, and are no
+"""Cells of a notebook that only raised or logged an exception, ended the kernel, or ran a command that failed: they draw, look something up or try it out, and are no
 run beside one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpc_llm.causes.caught import is_weakened
 from hpc_llm.causes.environment import COMMAND_MISSING
 from hpc_llm.causes.found import Found
 from hpc_llm.causes.jupyter import KERNEL_DIED
@@ -27,14 +28,16 @@ _OF_A_COMMAND = frozenset(
 
 
 def only_raised(run: LogRun) -> bool:
-    """Whether nothing is known of it but an exception of no known cause, the end of the kernel, or a command that failed; it must be settled."""
+    """Whether nothing is known of it but an exception of no known cause, one that a library told and went on, the end of the kernel, or a
+    command that failed; it must be settled."""
     tail = run.tail
     is_no_program = tail.is_cell and not (run.formats or run.has_steps or tail.ended_at is not None)
     return (
         is_no_program
         and bool(tail.found)
         and all(
-            one.cause.id in _OF_ANY_PROGRAM or one.sign is KERNEL_DIED or _is_of_a_command(one) for one in tail.found
+            one.cause.id in _OF_ANY_PROGRAM or one.sign is KERNEL_DIED or _is_of_a_command(one) or is_weakened(one.sign)
+            for one in tail.found
         )
     )
 
@@ -45,8 +48,11 @@ def _is_of_a_command(one: Found) -> bool:
 
 def begin_next(runs: list[LogRun]) -> None:
     """A cell begins with the last of `runs`: leave out the one before, which counts only where no run follows; a command that failed
-    counts less than an exception, and one that is not there not at all where more is told behind it."""
+    counts less than an exception, and one that is not there not at all where more is told behind it. Where nothing is known of the cells before, the
+    formats of their lines, as of a bar, are not those of this one."""
     runs[-1].tail.is_cell = True
+    if runs[-1].empty:
+        runs[-1].formats.clear()
     if len(runs) > 1 and only_raised(runs[-2]):
         before = runs.pop(-2).tail
         of_command = all(map(_is_of_a_command, before.found))

@@ -88,6 +88,32 @@ def test_cells_that_only_raised_are_no_runs_beside_others() -> None:
     assert (row.outcome, row.outcome_reason) == ("FAILED", "KeyError: 'b'")
 
 
+LOGGED = (
+    "ERROR:bitsandbytes.cextension:bitsandbytes library load error: Configured CUDA binary not found at /e/bitsandbytes/libbitsandbytes_cuda124.so\n"
+    'Traceback (most recent call last):\n  File "/e/dist-packages/bitsandbytes/cextension.py", line 313, in <module>\n    lib = get_native_library()\n'
+    "RuntimeError: Configured CUDA binary not found at /e/dist-packages/bitsandbytes/libbitsandbytes_cuda124.so\n"
+)
+
+
+@pytest.mark.parametrize("behind", [(), ("CommitInfo(commit_message='Upload model')\n",)])
+def test_what_a_library_logged_and_went_on_after_is_no_run_beside_others(behind: tuple[str, ...]) -> None:
+    book = notebook(TRAINED, LOGGED, *behind)
+    (row,) = read(book).rows
+    assert (row.outcome, row.format) == ("COMPLETED", "hf-trainer")
+    assert diagnose_stream(io.BytesIO(book)).cause.id == "none"
+    assert read(notebook(LOGGED, "done\n")).rows[-1].outcome == "UNKNOWN"
+    used = raised("RuntimeError", "Attempted to use bitsandbytes native library functionality but it's not available")
+    assert read(notebook(TRAINED, LOGGED, used)).rows[-1].cause == "driver_mismatch"
+
+
+@pytest.mark.parametrize("bar", ["", "Evaluating: 100%|██████████| 28/28 [00:16<00:00,  1.71it/s]\naccuracy: 83.37%\n"])
+def test_a_cell_that_failed_is_no_run_where_a_bar_stands_before_it(bar: str) -> None:
+    """unsloth_classification.ipynb of Lucas-JL/unsloth_lab ends what runs all cells with `1/0`."""
+    failed = raised("ZeroDivisionError", "division by zero")
+    (row,) = read(notebook(TRAINED, bar, failed, "Model loaded successfully.\n")).rows
+    assert (row.outcome, row.format) == ("COMPLETED", "hf-trainer")
+
+
 def test_of_several_that_only_raised_both_commands_tell_the_last() -> None:
     book = notebook("2 rows\n", raised("NameError", "no a"), raised("KeyError", "'b'"))
     (row,) = read(book).rows
