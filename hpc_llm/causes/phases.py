@@ -15,7 +15,7 @@ EVALUATION, LOADING, STATES, SAVING = "evaluation", "loading", "states", "saving
 
 _WORDS = {
     EVALUATION: re.compile(
-        rb", in (?:_?evaluate|evaluation_loop|prediction_(?:loop|step)|validation_step|_?validate|run_validation|nested_concat|torch_pad_and_concatenate)\n"
+        rb", in (?:_?evaluate|evaluation_loop|prediction_(?:loop|step)|validation_step|_?validate|run_validation|nested_concat|(?:torch|numpy)_pad_and_concatenate)\n"
     ),
     # Functions that bring weights onto a device, of libraries, and those of torch's modules that move a model.
     LOADING: re.compile(

@@ -1,4 +1,4 @@
-"""What to say of GPU memory that ran out in a part of the work that is no step: what it means, and what helps there. Pure."""
+"""What to say of memory that ran out in a part of the work that is no step: what it means, and what helps there. Pure."""
 
 from __future__ import annotations
 
@@ -44,6 +44,13 @@ _REMEDIES = {
         "torch.cuda.empty_cache() right before it saves gives back what the steps had reserved",
     ),
 }
+_REMEDIES_ON_HOST = {
+    EVALUATION: (
+        "it ran out in an evaluation, whose results the Trainer keeps on the host until its end, once a rank: with more memory it fails some batches later; "
+        "preprocess_logits_for_metrics makes them smaller (their argmax in place of a number for each word), prediction_loss_only keeps none",
+        "fewer examples or shorter sequences in the evaluation's data, or batch_eval_metrics, which counts each batch by itself",
+    ),
+}
 
 
 def meaning_in(facts: Mapping[str, Any]) -> str | None:
@@ -54,6 +61,11 @@ def meaning_in(facts: Mapping[str, Any]) -> str | None:
 def remedy_in(facts: Mapping[str, Any]) -> list[str]:
     """What helps there, in a program that is none of ours; nothing where it is not known."""
     return list(_REMEDIES.get(str(facts.get("phase")), ()))
+
+
+def remedy_on_host_in(facts: Mapping[str, Any]) -> list[str]:
+    """The same of the host's memory."""
+    return list(_REMEDIES_ON_HOST.get(str(facts.get("phase")), ()))
 
 
 def is_of_no_batch(facts: Mapping[str, Any]) -> bool:

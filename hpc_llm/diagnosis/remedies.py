@@ -28,7 +28,7 @@ from hpc_llm.diagnosis.less_device import fewer_states, steps_down
 from hpc_llm.diagnosis.less_host import host_oom, weights_too_large
 from hpc_llm.diagnosis.more_time import limits, same_gpu, walltime
 from hpc_llm.diagnosis.packages import command_missing, mismatched, missing
-from hpc_llm.diagnosis.phases import is_of_no_batch, remedy_in
+from hpc_llm.diagnosis.phases import is_of_no_batch, remedy_in, remedy_on_host_in
 from hpc_llm.errors import counted
 from hpc_llm.planning.engines import offload_place
 from hpc_llm.planning.experiment import Plan
@@ -161,10 +161,10 @@ def device_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
 
 
 def host_oom_elsewhere(facts: Mapping[str, Any]) -> list[str]:
-    """What helps where a data loader's worker was killed, or where the process that ran out only infers; nothing else of its own."""
+    """What helps where a data loader's worker was killed, where the process that ran out only infers, or evaluated; nothing else of its own."""
     if "weights" in facts:
         return weights_too_large(facts)
-    usual = (where_it_infers("host_oom") or "").splitlines() if facts.get("engine") else []
+    usual = (where_it_infers("host_oom") or "").splitlines() if facts.get("engine") else remedy_on_host_in(facts)
     return [_FEWER_WORKERS, *(usual or in_general("host_oom"))] if facts.get("killed") else usual
 
 

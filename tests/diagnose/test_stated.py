@@ -76,3 +76,16 @@ def test_memory_that_ran_out_in_an_evaluation_is_saved_there(function: str, diag
     remedy = diagnose(frames + OOM).remedy
     assert "eval_accumulation_steps" in remedy and HALVE not in remedy
     assert HALVE in diagnose(frames.replace(function, "training_step") + OOM).remedy
+
+
+@pytest.mark.parametrize("function", ["evaluation_loop", "nested_concat", "numpy_pad_and_concatenate"])
+def test_results_of_an_evaluation_that_the_host_does_not_hold_are_kept_smaller(
+    function: str, diagnose: Diagnose
+) -> None:
+    """logs/training-TinyLlama-1.5B-sl-2048-no-ds-eval.log of ydhira/finetuning_hubert_llama."""
+    frames = f'Traceback (most recent call last):\n  File "/env/transformers/trainer.py", line 38, in {function}\n    output = run(\n'
+    error = "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 78.3 GiB for an array with shape (320, 2048, 32090) and data type float32\n"
+    found = diagnose(frames + error)
+    assert (found.cause.id, "preprocess_logits_for_metrics" in found.remedy) == ("host_oom", True)
+    assert "--mem" not in found.remedy and "offload" not in found.remedy
+    assert "--mem" in diagnose(frames.replace(function, "_inner_training_loop") + error).remedy
