@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 
 from hpc_llm.causes.tracebacks import TRACEBACK
 from hpc_llm.parsing.rules import Kind, Rule, Value, rule
+from hpc_llm.parsing.short_times import ShortTime, first_short
 
 CELL = b"\n\x1dnext cell\n"
 """Stands between the outputs of a notebook's cells: what follows is another run."""
@@ -79,15 +81,6 @@ _OF_A_STEP = re.compile(
     rb"|\b(?:completed|finished|end of|done with)[ \t]epoch[ #:=]{1,3}\d"
 )
 
-_CLOCK = re.compile(
-    rb"(?im)(?:^[\[(]?(?:\d{1,4}([/.])\d{1,2}\1\d{2,4},? )?|@ |\bat )(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?:(?P<second>:[0-5]\d)(?:[.,]\d{1,9})?)?(?P<half> ?[AP]M)?"
-    rb"(?:\]|\)|\||$|[ \t](?![ \t]*<))"
-)
-"""A time of the day without its date, or with one in which day and month may be mistaken, where programs write theirs."""
-_APART = 60
-"""Seconds by which two times of one minute may differ."""
-_DAY = 24 * 3600
-
 
 _WAITED = rb"(?:submi(?:t(?:ted)?|ssion)|qsub|eligible|accrued?|(?:en)?queued?)(?:[ _-]?(?:time|date))?"
 _OF_A_WAIT = re.compile(rb"(?i)" + _WAITED + rb"(?:\b[^\n:=]{0,80} (?:at|on|since))?[\"'\s:=.|<\[(]{0,40}$")
@@ -98,15 +91,15 @@ _ROWS = 8
 """So many rows of a table are gone up to its head."""
 
 
-def _is_of_a_wait(text: bytes, stamp: re.Match[bytes]) -> bool:
-    """Whether a stamp is said to be of the time before the job began, by its label, behind it or by the head of its column; or to be of an end by that."""
-    begin = text.rfind(b"\n", 0, stamp.start()) + 1
-    row = text[begin : stamp.start()]
-    if _OF_A_WAIT.search(row[-160:]) or _JOB_SUBMITTED.match(text, stamp.end()):
+def _is_of_a_wait(text: bytes, start: int, end: int) -> bool:
+    """Whether the stamp between these positions is said to be of the time before the job began, by its label, behind it or by the head of its column; or to be of an end by that."""
+    begin = text.rfind(b"\n", 0, start) + 1
+    row = text[begin:start]
+    if _OF_A_WAIT.search(row[-160:]) or _JOB_SUBMITTED.match(text, end):
         return True
     above = text[max(0, begin - (_ROWS << 8)) : begin].splitlines()[: -_ROWS - 1 : -1]
     head = next((line for line in above if not _RULED.fullmatch(line) and not _TIME.search(line)), b"")
-    column = head.split(b"|")[row.count(b"|") :][:1] if b"|" in row else head[: stamp.end() - begin].split()[-1:]
+    column = head.split(b"|")[row.count(b"|") :][:1] if b"|" in row else head[: end - begin].split()[-1:]
     return bool(column) and re.fullmatch(rb"(?i)\s*(?:" + _WAITED + rb"|end)\s*", column[0]) is not None
 
 
@@ -116,9 +109,9 @@ _BEFORE_A_STAMP = re.compile(rb"[ -\[\]-~\t]{0,160}")
 """What a program writes before the time: no character beyond ASCII, and no escaped one, as the pages and answers have that are printed."""
 
 
-def _tells_of_a_program(text: bytes, stamp: re.Match[bytes]) -> bool:
-    line = text[text.rfind(b"\n", 0, stamp.start()) + 1 : stamp.start()]
-    return _is_of_a_program(text, stamp.start()) and not _is_of_a_wait(text, stamp) and b"datetime64[" not in line
+def _tells_of_a_program(text: bytes, start: int, end: int) -> bool:
+    line = text[text.rfind(b"\n", 0, start) + 1 : start]
+    return _is_of_a_program(text, start) and not _is_of_a_wait(text, start, end) and b"datetime64[" not in line
 
 
 def _is_of_a_program(text: bytes, position: int) -> bool:
@@ -139,25 +132,6 @@ def _date(stamp: re.Match[bytes]) -> str | None:
     return f"{stamp['year'].decode()}-{month}-{day}" if is_certain else None
 
 
-def _first_clock(text: bytes, begin: int, end: int) -> int | None:
-    """The second of the day which the first line with a time of the day alone tells; one of hours and minutes only beside AM or PM,
-    since a duration is written so."""
-    for one in _CLOCK.finditer(text, begin, max(begin, end)):
-        hour, half = int(one["hour"]), (one["half"] or b"").strip().upper()
-        if half and 1 <= hour <= 12:
-            hour = hour % 12 + 12 * (half == b"PM")
-        elif half or one["second"] is None:
-            continue
-        return hour * 3600 + int(one["minute"]) * 60 + int((one["second"] or b":0")[1:])
-    return None
-
-
-def _is_apart(clock: int, stamp: bytes) -> bool:
-    """Whether this second of the day is another time than a stamp's, `22:08:00`."""
-    hour, minute, second = map(int, stamp.split(b":"))
-    return _APART < (hour * 3600 + minute * 60 + second - clock) % _DAY < _DAY - _APART
-
-
 @dataclass
 class FirstTime:
     """Looks for the first time stamp of a run in one piece of its text after another: what comes of it does not depend on the
@@ -169,22 +143,22 @@ class FirstTime:
 
     left: int = _STAMPS
     """So many more stamps are looked at."""
-    clock: int | None = None
-    """Second of the day in the first line with a time alone."""
+    above: ShortTime | None = None
+    """The first time without its date, or without its year."""
 
     def of(self, text: bytes, begin: int, end: int) -> str | None:
         """The stamp in `text` between these positions, as ISO 8601 without a zone.
 
-        None where the run was under way by then, also by a time of the day above it that is another, or where the stamp is that of an end: a program that prints the time once
-        often does so when it is done. Then no later one is, either.
+        Where a time without its date or its year stands above it, it is that one, or None where the stamp does not tell for certain which it was. None, too, where the run was
+        under way by then, or where the stamp is that of an end: a program that prints the time once often does so when it is done. Then no later one is, either.
         """
         if not self.left:
             return None
         stamps = list(islice(_TIME.finditer(text, begin, max(begin, end)), self.left))
-        match = next((one for one in stamps if _date(one) and _tells_of_a_program(text, one)), None)
+        match = next((one for one in stamps if _date(one) and _tells_of_a_program(text, *one.span())), None)
         self.left -= len(stamps)
-        if self.clock is None:
-            self.clock = _first_clock(text, begin, end if match is None else match.start())
+        if self.above is None:
+            self.above = first_short(text, begin, end if match is None else match.start(), _tells_of_a_program)
         if match is None:
             if TRACEBACK in text[begin:end] or _OF_A_STEP.search(text, begin, max(begin, end)):
                 self.left = 0
@@ -195,6 +169,11 @@ class FirstTime:
         line_end = line_end if line_end >= 0 else len(text)
         if _OF_AN_END.search(text, max(line, begin), line_end) or _OF_A_STEP.search(text, begin, line_end):
             return None
-        if self.clock is not None and _is_apart(self.clock, match["time"]):
+        if TRACEBACK in text[begin:line]:
             return None
-        return None if TRACEBACK in text[begin:line] else f"{_date(match)}T{match['time'].decode()}"
+        try:
+            time = datetime.fromisoformat(f"{_date(match)}T{match['time'].decode()}")
+        except ValueError:  # no day of a calendar
+            return None
+        begun = time if self.above is None else self.above.begun(time)
+        return None if begun is None else begun.isoformat()

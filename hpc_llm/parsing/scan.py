@@ -181,7 +181,7 @@ class Scanner:
             return True
         if found.rule is None or found.match is None:
             self._later.give_unknown(self.run)
-            self.run.tail.is_cell = True
+            self.run.tail.is_cell, self._taken_to = True, self._offset + found.start
             self._begin(chunk, found.start, only_after_results=False)
             cells.begin_next(self.runs)
             return True

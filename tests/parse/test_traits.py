@@ -361,24 +361,27 @@ def test_the_time_of_an_end_is_no_start(read, text):
 
 
 @pytest.mark.parametrize(
-    ("above", "is_start"),
+    ("above", "began"),
     [
-        ("EPOCH 1 COMPLETED @ 10:00 AM\nSENTENCE: hello\n", False),
-        ("Epoch [3/10] finished\n", False),
-        ("Finished epoch 2, saving\n", False),
-        ("02:13:05 INFO reading data\n", False),
-        ("[02:13:05] reading data\n", False),
-        ("begun at 2:13 PM\n", False),
-        ("09:59:58 INFO reading data\n", True),
-        ("begun at 9:59 AM\n", True),
-        ("preparing epoch 1\nmodel of 1:24:36 layers, 00:12 each\n 10%|#  | 1/10 [00:02<00:18, 2.00s/it]\n", True),
+        ("EPOCH 1 COMPLETED @ 10:00 AM\nSENTENCE: hello\n", None),
+        ("Epoch [3/10] finished\n", None),
+        ("Finished epoch 2, saving\n", None),
+        ("02:13:05 INFO reading data\n", None),
+        ("[02:13:05] reading data\n", None),
+        ("begun at 2:13 PM\n", None),
+        ("09:59:58 INFO reading data\n", "2026-01-01T09:59:58"),
+        ("begun at 9:59 AM\n", "2026-01-01T09:59:00"),
+        (
+            "preparing epoch 1\nmodel of 1:24:36 layers, 00:12 each\n 10%|#  | 1/10 [00:02<00:18, 2.00s/it]\n",
+            "2026-01-01T10:00:00",
+        ),
     ],
 )
 @pytest.mark.parametrize("between", ["", "x\n" * 300_000])
-def test_the_first_date_is_no_start_where_something_above_it_was_earlier(read, above, is_start, between):
+def test_the_first_date_is_no_start_where_something_above_it_was_earlier(read, above, began, between):
     """The text between fills more than one piece of what is read at once."""
     row = read(above + between + "2026-01-01 10:00:00,847 [INFO] filling the buffer\n" + lines() + END).rows[0]
-    assert row.started_at == ("2026-01-01T10:00:00" if is_start else None)
+    assert row.started_at == began
 
 
 COLUMNS = "JobID     {:>19} {:>19} {:>19}\n--------- ------------------- ------------------- -------------------\n"
@@ -469,7 +472,7 @@ def test_a_time_in_a_text_that_is_printed_is_no_start(read):
         ("11/22/2023 00:30:45", "2023-11-22T00:30:45"),
         ("05/05/2023 00:30:45", "2023-05-05T00:30:45"),
         ("05/06/2023 00:30:45", None),  # of which month it is cannot be told
-        ("05/06/2023 00:36:45", "2023-06-05T00:37:05"),  # a moment before the date below
+        ("05/06/2023 00:36:45", "2023-06-05T00:36:45"),  # a moment before the date below, which tells its day
         ("5/6/23 00:30:45", None),
         ("06.05.2023 00:30:45", None),
         ("06/05/2023 12:30:45 AM", None),
