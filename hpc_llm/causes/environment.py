@@ -344,7 +344,8 @@ def _is_last_word(text: bytes, position: int) -> bool:
     return True
 
 
-_NAME = r"[A-Za-z][\w.+-]{0,60}"
+_NAME = r"-{0,2}[A-Za-z][\w.+-]{0,60}"
+"""A command, or an option on a line of its own, which a shell takes for one."""
 
 COMMAND_MISSING = Cause(
     id="command_missing",
@@ -356,7 +357,7 @@ COMMAND_MISSING = Cause(
     signs=(
         sign(
             ("command not found", ": not found"),
-            rf"^[^\n\"']{{0,200}}?(?<![\w.+/-])(?P<program>{_NAME}): command not found$|^[^\n\"']{{1,200}}: \d{{1,6}}: (?P<program_2>{_NAME}): not found$"
+            rf"^[^\n\"']{{0,200}}?(?<![\w.+/-])(?P<program>{_NAME})(?:=[^\n\"']{{0,80}})?: command not found$|^[^\n\"']{{1,200}}: \d{{1,6}}: (?P<program_2>{_NAME}): not found$"
             rf"|^[^\n\"']{{0,80}}\bcommand not found: (?P<program_3>{_NAME})$",
             survived_after=STARTED,
             where=_is_last_word,

@@ -205,6 +205,13 @@ def test_the_name_to_install_is_that_of_the_package(facts: dict[str, str], said:
         ("zsh:1: command not found: composer", "composer", "python -m pip install mosaicml"),
         ("bash: llamafactory-cli: command not found", "llamafactory-cli", "python -m pip install llamafactory"),
         ("bash: vllm: command not found", "vllm", "python -m pip install vllm"),
+        (
+            "slurm_script: line 49: --intervene_value: command not found",
+            "--intervene_value",
+            "lacks its `\\` at the end",
+        ),
+        ("run.sh: line 9: --lr=1e-4: command not found", "--lr", "run without that option"),
+        ("run.sh: 9: -n: not found", "-n", "is an option"),
         ("bash: my_tool.sh: command not found", "my_tool.sh", "load the module, or activate the environment"),
     ],
 )
