@@ -4,12 +4,13 @@ run beside one."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hpc_llm.causes.caught import is_weakened
 from hpc_llm.causes.environment import COMMAND_MISSING
 from hpc_llm.causes.found import Found
 from hpc_llm.causes.jupyter import KERNEL_DIED
-from hpc_llm.parsing.run import LogRun
+from hpc_llm.parsing.run import PEAKS, LogRun
 
 _OF_ANY_PROGRAM = frozenset(("python_exception", "cancelled"))
 _OF_A_COMMAND = frozenset(
@@ -59,6 +60,14 @@ def begin_next(runs: list[LogRun]) -> None:
         is_only_missing = all(one.cause is COMMAND_MISSING for one in before.found)
         is_left_out = is_only_missing or (of_command and before.cell_before is not None)
         runs[-1].tail.cell_before = before.cell_before if is_left_out else before
+
+
+def give_peaks(runs: Sequence[LogRun]) -> None:
+    """Peaks that a cell prints alone, behind that of the training, are those of the run before."""
+    for before, run in pairwise(runs):
+        is_peak = run.tail.is_cell and not run.has_steps and run.values.keys() <= PEAKS
+        if is_peak and before.has_steps and run.formats.keys() <= before.formats.keys():
+            before.learn_peaks(run.values)
 
 
 def as_run(runs: Sequence[LogRun]) -> LogRun | None:

@@ -273,6 +273,7 @@ def _known_runs(runs: Sequence[LogRun]) -> list[tuple[LogRun, Row]]:
     """The runs with their rows; pieces of the log that hold no run at all are left out if others do."""
     for run in runs:
         run.tail.settle()
+    cells.give_peaks(runs)
     seen = [run for run in runs if not run.empty] or runs[:1]
     for run in seen[:-1]:
         run.tail.is_followed = True

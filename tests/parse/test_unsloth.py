@@ -59,6 +59,15 @@ DEEPSPEED = (
 TRAINER = "***** Running training *****\n  Total optimization steps = 60\n"
 
 
+def test_the_peak_that_the_next_cell_prints_is_the_trainings(read: Callable[..., Reading]) -> None:
+    trained, peak = TRAINED.split("Peak", 1)
+    for cells in ((OLD + trained, f"Peak{peak}"), (OLD + trained, "trained\n", f"Peak{peak}", "an answer\n")):
+        (row,) = read(notebook(*cells), "job.ipynb").rows
+        assert (row.peak_reserved_bytes, row.outcome) == (7.5 * 2**30, "COMPLETED")
+    above = read(notebook(f"Peak{peak}", OLD + trained), "job.ipynb").rows[-1]
+    assert (above.outcome, above.peak_reserved_bytes) == ("COMPLETED", None)
+
+
 @pytest.mark.parametrize(
     ("before", "training"),
     [
