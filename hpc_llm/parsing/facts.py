@@ -158,7 +158,8 @@ class FirstTime:
         match = next((one for one in stamps if _date(one) and _tells_of_a_program(text, *one.span())), None)
         self.left -= len(stamps)
         if self.above is None:
-            self.above = first_short(text, begin, end if match is None else match.start(), _tells_of_a_program)
+            until = end if match is None else match.start()
+            self.above = first_short(text, begin, until, _tells_of_a_program, _OF_AN_END)
         if match is None:
             if TRACEBACK in text[begin:end] or _OF_A_STEP.search(text, begin, max(begin, end)):
                 self.left = 0

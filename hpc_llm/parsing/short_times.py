@@ -68,8 +68,11 @@ def _nearer(time: datetime, later: datetime, longest: timedelta) -> datetime | N
     return min(time, later) if -_APART <= later - time <= longest else None
 
 
-def first_short(text: bytes, begin: int, end: int, is_meant: Callable[[bytes, int, int], bool]) -> ShortTime | None:
-    """The first of such times between these positions; one with a day only where `is_meant` holds."""
+def first_short(
+    text: bytes, begin: int, end: int, is_meant: Callable[[bytes, int, int], bool], of_an_end: re.Pattern[bytes]
+) -> ShortTime | None:
+    """The first of such times between these positions; one with a day only where `is_meant` holds, and without it on a line that is one
+    of an end: that may be the run's before."""
     end = max(begin, end)
     clock = next(
         ((one.start(), second) for one in _CLOCK.finditer(text, begin, end) if (second := _second(one)) is not None),
@@ -79,7 +82,11 @@ def first_short(text: bytes, begin: int, end: int, is_meant: Callable[[bytes, in
     for one in _TIME.finditer(text, begin, until):
         day = _DAY_BEFORE.search(text, max(begin, one.start() - _DAY_IS_LONG), one.start())
         if day is not None and (time := _with_day(one, day)) is not None and is_meant(text, day.start(), one.end()):
-            return time
+            line_end = text.find(b"\n", one.end())
+            is_end = of_an_end.search(
+                text, text.rfind(b"\n", 0, one.start()) + 1, line_end if line_end >= 0 else len(text)
+            )
+            return ShortTime(time.second) if is_end else time
     return None if clock is None else ShortTime(clock[1])
 
 
