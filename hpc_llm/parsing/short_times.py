@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 _CLOCK = re.compile(
@@ -40,6 +40,8 @@ class ShortTime:
     month: int | None = None
     day: int | None = None
     year: int | None = None
+    is_of_end: bool = False
+    """It may be that of the end of the run before."""
 
     def begun(self, later: datetime) -> datetime | None:
         """When a run began of which a line below tells the full time; None where both cannot be joined with certainty.
@@ -57,9 +59,9 @@ class ShortTime:
             except ValueError:  # the 29th of February
                 continue
             if (begun := _nearer(time, later, _LONGEST)) is not None:
-                return begun
-            if self.year is not None and time < later:
-                return later  # that of a build, as uname tells it
+                return None if self.is_of_end and begun < later else begun
+            if self.year is not None:
+                return later  # that of a build, as uname tells it, or of the end, which an epilogue tells first
         return None
 
 
@@ -71,8 +73,7 @@ def _nearer(time: datetime, later: datetime, longest: timedelta) -> datetime | N
 def first_short(
     text: bytes, begin: int, end: int, is_meant: Callable[[bytes, int, int], bool], of_an_end: re.Pattern[bytes]
 ) -> ShortTime | None:
-    """The first of such times between these positions; one with a day only where `is_meant` holds, and without it on a line that is one
-    of an end: that may be the run's before."""
+    """The first of such times between these positions; one with a day only where `is_meant` holds."""
     end = max(begin, end)
     clock = next(
         ((one.start(), second) for one in _CLOCK.finditer(text, begin, end) if (second := _second(one)) is not None),
@@ -86,7 +87,7 @@ def first_short(
             is_end = of_an_end.search(
                 text, text.rfind(b"\n", 0, one.start()) + 1, line_end if line_end >= 0 else len(text)
             )
-            return ShortTime(time.second) if is_end else time
+            return replace(time, is_of_end=is_end is not None)
     return None if clock is None else ShortTime(clock[1])
 
 

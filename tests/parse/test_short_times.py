@@ -42,6 +42,11 @@ def test_the_first_date_tells_the_year_of_a_time_above_it(read, above: str, betw
         ("INFO 11-19 14:23:04 [__init__.py:239] x\n", None),
         ("INFO 02-30 14:23:04 [__init__.py:239] x\n", None),
         ("W0319 14:23:04.852000 32645 api.py:897] Process 77 failed, stopping the others\n", None),  # of a run before
+        (
+            "Finished at: Wed Mar 19 15:18:21 CET 2025\nSubmit : 2025-03-19T15:10:00\n",
+            "2025-03-19T15:14:35",
+        ),  # an epilogue
+        ("Finished at: Wed Mar 19 15:08:21 CET 2025\n", None),
         ("14:23:04 [__init__.py:239] x\n", None),
         ("Linux n1 5.14.0 #1 SMP Tue Jan 7 14:23:04 UTC 2025 x86_64\n", "2025-03-19T15:14:35"),  # when it was built
         ("Python 3.10.12 (main, Mar 18 2025, 15:14:05) [GCC 11.4.0]\n", "2025-03-19T15:14:35"),
