@@ -344,8 +344,12 @@ def _is_last_word(text: bytes, position: int) -> bool:
     return True
 
 
-_NAME = r"-{0,2}[A-Za-z][\w.+-]{0,60}"
-"""A command, or an option on a line of its own, which a shell takes for one."""
+_NAME = r"[A-Za-z][\w.+-]{0,60}"
+_OPTION = r"(?:--?[A-Za-z][\w.-]{0,60}|[A-Za-z][\w.-]{0,60}(?==))"
+_OPTION_REMEDY = (
+    "{program} is an option, which the shell took for a command: the line of the script above it lacks its `\\` at the end, or has a blank or a comment "
+    "behind it; the command before was run without that option and those below"
+)
 
 COMMAND_MISSING = Cause(
     id="command_missing",
@@ -357,11 +361,22 @@ COMMAND_MISSING = Cause(
     signs=(
         sign(
             ("command not found", ": not found"),
-            rf"^[^\n\"']{{0,200}}?(?<![\w.+/-])(?P<program>{_NAME})(?:=[^\n\"']{{0,80}})?: command not found$|^[^\n\"']{{1,200}}: \d{{1,6}}: (?P<program_2>{_NAME}): not found$"
+            rf"^[^\n\"']{{0,200}}?(?<![\w.+/-])(?P<program>{_NAME}): command not found$|^[^\n\"']{{1,200}}: \d{{1,6}}: (?P<program_2>{_NAME}): not found$"
             rf"|^[^\n\"']{{0,80}}\bcommand not found: (?P<program_3>{_NAME})$",
             survived_after=STARTED,
             where=_is_last_word,
             confidence=0.8,
+        ),
+        sign(
+            ("command not found", ": not found"),
+            rf"^[^\n\"']{{0,200}}?(?<![\w.+/=-])(?P<program>{_OPTION})(?:=[^\n\"']{{0,80}})?: command not found$"
+            rf"|^[^\n\"']{{1,200}}: \d{{1,6}}: (?P<program_2>{_OPTION})(?:=[^\n\"']{{0,80}})?: not found$",
+            survived_after=STARTED,
+            where=_is_last_word,
+            at_any_time=True,
+            confidence=0.8,
+            meaning="The shell took an option on a line of its own for a command: the one before it was run without that option.",
+            remedy=_OPTION_REMEDY,
         ),
     ),
 )

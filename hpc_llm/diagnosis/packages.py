@@ -117,11 +117,6 @@ def _without_flash(facts: Mapping[str, Any]) -> list[str]:
 
 _OTHER_COMMANDS = (
     (
-        r"-.*",
-        "{name} is an option, which the shell took for a command: the line of the script above it lacks its `\\` at the end, or has a blank or a comment behind it; "
-        "the command before was run without that option and those below",
-    ),
-    (
         r"srun|sbatch|scontrol|sacct|squeue",
         "{name} is not on PATH on the compute node, and belongs to Slurm: in a container, or on a machine without Slurm, start the ranks with torchrun or mpirun; "
         "else put the folder of Slurm's commands on PATH",

@@ -211,6 +211,7 @@ def test_the_name_to_install_is_that_of_the_package(facts: dict[str, str], said:
             "lacks its `\\` at the end",
         ),
         ("run.sh: line 9: --lr=1e-4: command not found", "--lr", "run without that option"),
+        ("run.sh: line 41: run.num_workers=0: command not found", "run.num_workers", "run.num_workers is an option"),
         ("run.sh: 9: -n: not found", "-n", "is an option"),
         ("bash: my_tool.sh: command not found", "my_tool.sh", "load the module, or activate the environment"),
     ],
@@ -221,6 +222,11 @@ def test_a_command_that_no_shell_found_is_named(line: str, program: str, said: s
     assert said in found.remedy and f"pip install {program.partition('.')[0]}_" not in found.remedy
     went_on = diagnose(f"{line}\nreading the shards\nbuilding the index\n")
     assert went_on.cause.id == "unknown"
+
+
+def test_a_training_that_came_to_its_end_without_an_option_came_to_its_end(diagnose: Any) -> None:
+    trained = "{'loss': 1.5, 'epoch': 0.5}\n{'train_runtime': 100.0, 'epoch': 1.0}\nrun.sh: line 9: --lr=1e-4: command not found\n"
+    assert diagnose(trained).cause.id == "none"
 
 
 @pytest.mark.parametrize(
