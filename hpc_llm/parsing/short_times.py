@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 _CLOCK = re.compile(
     rb"(?im)(?:^[\[(]?(?:\d{1,4}([/.])\d{1,2}\1\d{2,4},? )?|@ |\bat )(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?:(?P<second>:[0-5]\d)(?:[.,]\d{1,9})?)?(?P<half> ?[AP]M)?"
@@ -29,6 +30,8 @@ _APART = timedelta(seconds=60)
 _LONGEST = timedelta(days=7)
 """So long before the first full date a run may have begun."""
 _DAY = 24 * 3600
+_MOST = 64
+"""So many with a day are looked at in one piece of text."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +83,20 @@ def first_short(
         None,
     )
     until = end if clock is None else clock[0]
-    for one in _TIME.finditer(text, begin, until):
-        day = _DAY_BEFORE.search(text, max(begin, one.start() - _DAY_IS_LONG), one.start())
-        if day is not None and (time := _with_day(one, day)) is not None and is_meant(text, day.start(), one.end()):
-            line_end = text.find(b"\n", one.end())
-            is_end = of_an_end.search(
-                text, text.rfind(b"\n", 0, one.start()) + 1, line_end if line_end >= 0 else len(text)
-            )
+    for time, start, stop in islice(_with_days(text, begin, until), _MOST):
+        if is_meant(text, start, stop):
+            line_end = text.find(b"\n", stop)
+            is_end = of_an_end.search(text, text.rfind(b"\n", 0, start) + 1, line_end if line_end >= 0 else len(text))
             return replace(time, is_of_end=is_end is not None)
     return None if clock is None else ShortTime(clock[1])
+
+
+def _with_days(text: bytes, begin: int, end: int) -> Iterator[tuple[ShortTime, int, int]]:
+    """Those with their day, and where they begin and end."""
+    for one in _TIME.finditer(text, begin, end):
+        day = _DAY_BEFORE.search(text, max(begin, one.start() - _DAY_IS_LONG), one.start())
+        if day is not None and (time := _with_day(one, day)) is not None:
+            yield time, day.start(), one.end()
 
 
 def _with_day(time: re.Match[bytes], day: re.Match[bytes]) -> ShortTime | None:
