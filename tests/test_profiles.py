@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from hpc_llm.cli import run
 from hpc_llm.errors import Notice, ProfileError
 from hpc_llm.planning.method import load_method, method_names, parse_method
 from hpc_llm.site.cluster import Cluster, cluster_names, load_cluster, parse_cluster
+from hpc_llm.site.parts import Gpu
 from hpc_llm.site.profiles import bundled, find_file, list_files, read_profile, user_cache, user_config, user_state
 from hpc_llm.text.yaml_text import parse_yaml, read_yaml
 
@@ -256,6 +258,23 @@ def test_another_gpu_inherits_nothing_of_the_old_one(own_folder: Path) -> None:
         load_cluster("mine")
     profile.write_text("extends: runpod\ngpu: {per_node: 2}\n")
     assert load_cluster("mine").gpu.peak_tflops == load_cluster("runpod").gpu.peak_tflops
+
+
+@pytest.mark.parametrize(
+    ("site", "account", "rest"),
+    [("taiwania2", "ACD110018", ""), ("delta", "x-delta-gpu", "request: {gpu_style: none, memory: omit}\n")],
+)
+def test_nodes_without_gpus_inherit_nothing_of_a_card(
+    site: str, account: str, rest: str, own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever precision is advised for the CPU is one that passes."""
+    (own_folder / "clusters").mkdir()
+    (own_folder / "clusters" / "cpus.yaml").write_text(f"extends: {site}\ngpu: {{vendor: none}}\n{rest}")
+    assert load_cluster("cpus").gpu == Gpu(vendor="none", per_node=load_cluster(site).gpu.per_node)
+    asked = ["render", "--cluster", "cpus", "--method", "ddp", "--model", "tiny", "--account", account]
+    assert run([*asked, "--set", "precision=fp16"]) == 2
+    advised = re.findall("bf16|fp32", capsys.readouterr().err.split("Use ")[-1])
+    assert advised and all(run([*asked, "--set", f"precision={one}"]) == 0 for one in advised)
 
 
 @pytest.mark.parametrize(

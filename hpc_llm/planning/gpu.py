@@ -82,7 +82,7 @@ def choose_precision(method: Method, gpu: Gpu) -> tuple[Precision, str]:
 
 def check_capabilities(model: ModelSetup, stage: int, gpu: Gpu, cluster: Cluster) -> None:
     """Raise a PlanError with the alternative where the plan asks of the GPU what it cannot do; `stage` is ZeRO's."""
-    can, name = gpu.capabilities, f"{gpu.model} ({gpu.arch})"
+    can, name = gpu.capabilities if gpu.vendor != "none" else None, f"{gpu.model} ({gpu.arch})"
     if model.attention == "flash_attention_2":
         if gpu.vendor == "none":
             raise PlanError("FlashAttention-2 runs on GPUs only. Use sdpa: leave f out, or --set attention=sdpa.")

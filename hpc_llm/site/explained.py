@@ -274,7 +274,7 @@ def _inherited(item: Any, path: Path | str) -> str:
         for file, names in of.items()
     ]
     if loc == ("gpu",) and (file := _card_taken_back(layers, path, str(item["msg"]))):
-        told.insert(0, f"Another gpu.model takes back what {file} says of its own card alone")
+        told.insert(0, f"Another gpu.model or gpu.vendor takes back what {file} says of its own card alone")
     return "".join(f" ({one}.)" for one in told)
 
 

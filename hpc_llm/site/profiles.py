@@ -151,8 +151,8 @@ def _tell_passed_over(kind: str, name: str, found: Path) -> None:
             )
 
 
-OF_A_CARD = ("arch", "memory_gib", "capabilities", "peak_tflops")
-"""Fields of a GPU that are true of its model alone."""
+OF_A_CARD = ("model", "arch", "memory_gib", "capabilities", "peak_tflops")
+"""Fields of a GPU that name one card, or are true of it alone."""
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -227,9 +227,11 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
 
 
 def is_another_card(base: dict[str, Any], over: dict[str, Any]) -> bool:
-    """Whether `over` names another model of GPU: nothing of the old one's speed, memory or formats is said of the new one."""
+    """Whether `over` names another GPU, by its model or vendor: nothing of the old one's speed, memory or formats is said of it."""
     old, new = base.get("gpu"), over.get("gpu")
-    return isinstance(old, dict) and isinstance(new, dict) and new.get("model", old.get("model")) != old.get("model")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return False
+    return any(new.get(name, old.get(name)) != old.get(name) for name in ("vendor", "model"))
 
 
 def without_card(base: dict[str, Any]) -> dict[str, Any]:
