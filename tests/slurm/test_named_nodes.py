@@ -41,6 +41,13 @@ def test_a_job_that_names_its_nodes_away_is_refused(node: LoginNode, words: list
     assert done.returncode == 2 and said in done.stderr and not any(node.logs.glob("[!.]*"))
 
 
+def test_a_feature_that_no_node_of_the_partition_has_is_among_what_is_told(node: LoginNode) -> None:
+    node.add_cluster("v100", extends="taiwania2", account=None)
+    done = node.ask("submit", "--cluster=v100", *ASKED[2:-1], "--partition=gp1d", "--sbatch=constraint=work")
+    assert done.returncode == 1 and "Requested node configuration is not available" in done.stderr
+    assert "--constraint=work" in done.stderr and "does not say which line" in done.stderr and "%f" in done.stderr
+
+
 def test_of_a_partition_of_several_kinds_the_nodes_that_fit_are_counted(node: LoginNode, slurm: ScratchSlurm) -> None:
     slurm.run("scontrol", "create", "partitionname=mixed", "nodes=delta2,delta8")
     node.add_cluster(

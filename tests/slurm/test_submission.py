@@ -336,6 +336,10 @@ def test_submitit_finds_its_own_jobs_again(tmp_path: Path, monkeypatch: pytest.M
         ("Batch job submission failed: Invalid node name specified", "--exclude=nosuch", "sinfo -N"),
         ("Batch job submission failed: Job dependency problem", "--dependency=afterok:1", "squeue -u $USER"),
         ("Batch job submission failed: Requested node configuration is not available", "--ntasks-per-socket=1", "what nodes have"),
+        *(("Batch job submission failed: Requested node configuration is not available", line, "does not say which line")
+          for line in ("--constraint=a100", "--nodelist=c1", "--exclude=c1", "--partition=cpu", "--mem-per-cpu=900G", "--gres=gpu:9")),
+        ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "--qos=high",
+         "does not say which; `sacctmgr"),
         ("Batch job submission failed: Invalid license specification", "--licenses=x:1", "scontrol show licenses"),
     ],
 )  # fmt: skip
@@ -343,6 +347,6 @@ def test_a_refusal_of_sbatch_names_the_line_that_it_is_about(said: str, line: st
     """The messages are those of slurm_errno.c and of sbatch."""
     script = f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH {line}\necho '#SBATCH --x'\n"
     found = refusal(said, script)
-    assert found.startswith(f"sbatch refused the job: {said}. The script holds {line}: ") and told in found
-    assert refusal(said, "#!/bin/bash\n#SBATCH --nodes=1\n") == f"sbatch refused the job: {said}."
+    assert found.startswith(f"sbatch refused the job: {said}. The script holds ") and f"{line}: " in found and told in found
+    assert refusal(said, "#!/bin/bash\n#SBATCH --hold\n") == f"sbatch refused the job: {said}."
     assert refusal("Batch job submission failed: Unspecified error", script).endswith("Unspecified error.")

@@ -118,7 +118,7 @@ _NO_SLURM = re.compile(
 
 _GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
 _OF_A_NODE = (
-    "ntasks-per-node", "ntasks-per-socket", "ntasks-per-core", "cpus-per-task", "mincpus", "mem", *_GPUS, "sockets-per-node",
+    "partition", "constraint", "nodelist", "exclude", "reservation", "ntasks-per-node", "ntasks-per-socket", "ntasks-per-core", "cpus-per-task", "cpus-per-gpu", "mincpus", "mem", "mem-per-cpu", "mem-per-gpu", *_GPUS, "sockets-per-node",
     "cores-per-socket", "threads-per-core", "extra-node-info", "tmp",
 )  # fmt: skip
 _IN_EXTRA = "unless --sbatch says it, it is in request.extra of the cluster's profile"
@@ -148,6 +148,12 @@ _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
         ("mem", "mem-per-gpu", "mem-per-cpu"),
         "--sbatch mem=SIZE asks for another amount; the profile's is request.memory with node.mem_gb_per_gpu",
     ),
+    (
+        re.compile(r"accounting/QOS policy", re.IGNORECASE),
+        ("account", "partition", "qos", "nodes", "time", *_GPUS),
+        "a limit of yours is reached, and sbatch does not say which; `sacctmgr show associations user=$USER` and `sacctmgr show qos` list "
+        "them, `squeue -u $USER` the jobs that count",
+    ),
     (re.compile(r"time limit", re.IGNORECASE), ("time",), "--time HH:MM:SS asks for another"),
     (
         re.compile(r"reservation", re.IGNORECASE),
@@ -172,7 +178,8 @@ _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
     (
         re.compile(r"node configuration", re.IGNORECASE),
         _OF_A_NODE,
-        "no node that the job may have has all of that; `sinfo -o '%P %D %z %m %G'` tells what nodes have: sockets, cores and threads, memory, GPUs",
+        "no node, or too few, fit all of that together, and sbatch does not say which line is too much; `sinfo -o '%P %N %z %m %G %f'` tells "
+        "what nodes have: sockets, cores and threads, memory, GPUs, features",
     ),
 )
 """What sbatch refuses, the options of a script that may be meant, and what says them."""
