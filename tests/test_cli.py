@@ -473,6 +473,26 @@ def test_render_and_dry_run_print_the_same_bytes_each_time(cli: Any, arguments: 
     assert "\n".join(dict.fromkeys(document["script"] for document in documents)) == rendered.out
 
 
+@pytest.mark.parametrize("site", [LOCAL, ("--cluster", "mi210", "--method", "z3")], ids=" ".join)
+def test_a_dry_run_refuses_an_id_that_is_taken(cli: Any, site: tuple[str, ...]) -> None:
+    Path("logs/over").mkdir(parents=True)
+    for name in ("experiment.json", "result.json"):
+        Path("logs/over", name).write_text("{}")
+    before = sorted(Path("logs").rglob("*"))
+    done = cli("submit", *site, "--run-id", "over", "--dry-run")
+    assert done.code == 2 and "there is already a run over in logs" in done.err and not done.out
+    assert cli("submit", *site, "--run-id", "another", "--dry-run").code == 0
+    assert sorted(Path("logs").rglob("*")) == before
+
+
+def test_a_dry_run_says_that_the_scheduler_is_not_here(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path.cwd()))
+    site = ("--cluster", "taiwania2", "--account", "ACD110018", "--method", "z2,z3")
+    done = cli("submit", *site, "--dry-run")
+    assert done.code == 0 and done.err.count("sbatch is not on PATH: what only cluster taiwania2 itself can tell") == 1
+    assert "not on PATH" not in cli("render", *site).err + cli("submit", *LOCAL, "--dry-run").err
+
+
 def test_the_run_id_is_where_the_run_will_live(cli: Any) -> None:
     out = cli("render", *LOCAL, "--run-id", "mine", "--logs", "some where").out
     assert f"run_dir='{Path.cwd()}/some where/mine'" in out

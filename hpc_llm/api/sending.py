@@ -56,13 +56,28 @@ def send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool, on_sent: OnS
         return _send_all(logs, clusters, submissions, new, on_sent or (lambda runs: None), several=len(batches) > 1)
 
 
-def make_way_for(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> set[str]:
-    """Clear what stands where the runs are to be made; the names of their schedulers. Raises RequestError where it has to stay."""
+def make_way_for(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool, dry_run: bool = False) -> set[str]:
+    """Clear what stands where the runs are to be made; the names of their schedulers. Raises RequestError where it has to stay.
+
+    With `dry_run` nothing is cleared, and the silence of a scheduler is no refusal.
+    """
     from hpc_llm.runs import make_way
+    from hpc_llm.schedulers.scheduler import find
 
     schedulers = {batch.planned[0].plan.job.scheduler for batch in batches}
-    make_way(logs, [run_id for batch in batches for run_id in batch.run_ids], chosen=chosen_ids, schedulers=schedulers)
+    asked = {name for name in schedulers if not dry_run or find(name).is_answering()}
+    run_ids = [run_id for batch in batches for run_id in batch.run_ids]
+    make_way(logs, run_ids, chosen=chosen_ids, schedulers=asked, dry_run=dry_run)
     return schedulers
+
+
+def would_send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> None:
+    """Refuse what `send` would before it writes anything, as far as that can be told from here."""
+    from hpc_llm.schedulers.scheduler import find
+
+    check_room([batch for batch in batches if find(batch.planned[0].plan.job.scheduler).is_answering()], logs)
+    if chosen_ids:
+        make_way_for(batches, logs, chosen_ids=True, dry_run=True)
 
 
 def _send_all(
@@ -165,13 +180,15 @@ def check_site(batch: Batch, plan: Plan, *, force: bool = False, dry_run: bool =
     from hpc_llm.schedulers.scheduler import Objection, find
 
     name, scheduler = batch.cluster.name, find(plan.job.scheduler)
+    absent_here = f"{scheduler.command} is not on PATH" if scheduler.command else f"{scheduler.title} is not here"
+    if dry_run and not scheduler.is_answering():  # a look at the script from elsewhere
+        why = f"{scheduler.title} gives no answer here" if scheduler.is_here() else absent_here
+        notice(f"{why}: what only cluster {name} itself can tell was not checked. Submit from a login node of it")
     if not scheduler.is_here():
-        if dry_run:  # a look at the script from elsewhere
+        if dry_run:
             return
         raise SubmissionError(
-            f"{f'{scheduler.command} is not on PATH' if scheduler.command else f'{scheduler.title} is not here'}: "
-            f"submit from a login node of cluster {name}. "
-            "`hpc-llm render` prints the script without it."
+            f"{absent_here}: submit from a login node of cluster {name}. `hpc-llm render` prints the script without it."
         )
     cluster = batch.cluster.on(batch.cluster.partition(plan.job.partition))
     here = f"the machine of cluster {name}" if scheduler.is_this_machine else f"a login node of {name}"

@@ -48,7 +48,7 @@ def submit(
 ) -> int:
     """Plan, check, render and submit; prints the run id and the job id."""
     from hpc_llm.api.fit import check_fit
-    from hpc_llm.api.sending import check_sites, send
+    from hpc_llm.api.sending import check_sites, send, would_send
 
     found = (
         would_submit(options) if dry_run else _ready(options, waits=wait, force=force, quiet=as_json)
@@ -60,6 +60,7 @@ def submit(
     check_fit(found, force=force)
     check_sites(found, options.logs, force=force, dry_run=dry_run)
     if dry_run:
+        would_send(found, options.logs, chosen_ids=options.run_id is not None)
         _print_scripts(found, as_json, is_study, options.logs)
         return 0
     runs: list[RunPaths] = []

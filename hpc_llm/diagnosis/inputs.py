@@ -35,7 +35,7 @@ def read_log(path: Path, name: str | None = None) -> LogFindings:
 def diagnose_files(paths: Sequence[Path]) -> Diagnosis:
     """The diagnosis of one job that left these files; of a single file, with that of each run in it."""
     if len(paths) == 1 and paths[0].is_fifo():
-        with paths[0].open("rb") as pipe:
+        with sources.open_log(paths[0]) as pipe:
             return diagnose_stream(pipe, str(paths[0]))
     source, logs = str(paths[0]), [read_log(path) for path in paths]
     if len(paths) > 1:

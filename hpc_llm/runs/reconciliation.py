@@ -83,11 +83,18 @@ def reconcile(runs: Sequence[RunPaths], *, dry_run: bool = False) -> list[Reconc
     return done
 
 
-def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, schedulers: Collection[str] = ()) -> None:
+def make_way(
+    logs: Path,
+    run_ids: Collection[str],
+    *,
+    chosen: bool = True,
+    schedulers: Collection[str] = (),
+    dry_run: bool = False,
+) -> None:
     """Clear what stands where runs of these ids are to be made, where the scheduler has nothing of it; all else stays.
 
     With `chosen` somebody chose the ids, so that a job whose folder was removed or renamed may print to one of them still;
-    the silence of those to which the runs are to go, `schedulers` by name, is no leave.
+    the silence of those to which the runs are to go, `schedulers` by name, is no leave. With `dry_run` nothing is cleared.
 
     Raises:
         RequestError: such a run is a job, or whether it is cannot be told now; or this machine still runs the script of an
@@ -99,7 +106,8 @@ def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, sched
     if not standing:
         return
     found = standings(standing, patient=True, forgotten=True)
-    adopt(_known(found), Answers())
+    if not dry_run:
+        adopt(_known(found), Answers())
     for one in found:
         job = f" (job {one.identity.job_id})" if one.identity is not None and one.identity.job_id else ""
         if one.standing is not Standing.NOTHING or _is_over(one.run):
@@ -112,7 +120,7 @@ def make_way(logs: Path, run_ids: Collection[str], *, chosen: bool = True, sched
         if others := others_in(one.run):
             told = f"there is already a run {one.run.run_id} in {logs}, with {others[0]} in its folder: leave --run-id out, or give another"
             raise RequestError(told)
-    for members in _by_submission(found):
+    for members in [] if dry_run else _by_submission(found):
         _clear(members, forgotten=True)
 
 

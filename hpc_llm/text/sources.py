@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import re
+import select
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,11 +64,11 @@ def open_log(path: Path, *, quietly: bool = False) -> IO[bytes]:
     """The log's bytes, decompressed; raises RequestError where that is not possible.
 
     Compression is told by the content: gzip, xz, bzip2 and zstd. Of a file that grows beyond all measure the beginning is
-    read, and a warning says so unless `quietly`. A pipe is read as it is, once.
+    read, and a warning says so unless `quietly`. A pipe is read as it is, once; one with a name is not waited for without end.
     """
     try:
         if path.is_fifo():
-            return path.open("rb")
+            return path.open("rb") if path.is_relative_to("/dev") else _open_pipe(path)
         with path.open("rb") as file:
             magic = file.read(6)
         inflated = _inflated(path, magic)
@@ -77,6 +78,25 @@ def open_log(path: Path, *, quietly: bool = False) -> IO[bytes]:
         return cast(IO[bytes], _OnceOnly(_Measured(inflated, told, MOST_TIMES * path.stat().st_size), told))
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+PATIENCE_S = 10.0
+"""For whoever is to write into a pipe: a program that decompresses a log needs a moment."""
+
+
+def _open_pipe(path: Path) -> IO[bytes]:
+    """A pipe with a name, as soon as something is written into it."""
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    waiting = select.poll()
+    waiting.register(pipe)
+    if not waiting.poll(PATIENCE_S * 1000):
+        os.close(pipe)
+        raise RequestError(
+            f"{path} is a named pipe, into which nothing was written for {PATIENCE_S:.0f} s. Start what writes into it first, or name "
+            "a file, or - for standard input."
+        )
+    os.set_blocking(pipe, True)
+    return open(pipe, "rb")
 
 
 def _inflated(path: Path, magic: bytes) -> IO[bytes] | None:

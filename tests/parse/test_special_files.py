@@ -15,6 +15,7 @@ from hpc_llm.corpus.format import FACTS, SplitFiles
 from hpc_llm.errors import Notice, PassedOverWarning, RequestError
 from hpc_llm.parsing import inputs
 from hpc_llm.parsing.own_tables import is_own_table
+from hpc_llm.text import sources
 
 LOG = "".join(
     f"{{'loss': {3 - i / 10:.2f}, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': {i}.0}}\n" for i in range(1, 9)
@@ -54,6 +55,16 @@ def test_a_pipe_that_is_named_is_read_whole(tmp_path: Path, capsys: pytest.Captu
         run([command, str(tmp_path / f"{command}.pipe"), *asked])
         writer.join(10)
         assert text in capsys.readouterr().out and not writer.is_alive()
+
+
+@pytest.mark.parametrize("command", ["parse", "diagnose", "report"])
+def test_a_pipe_into_which_nobody_writes_is_not_waited_for_without_end(
+    command: str, own_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sources, "PATIENCE_S", 0.2)
+    os.mkfifo("p")
+    assert run([command, "p"]) == 2
+    assert "p is a named pipe, into which nothing was written for 0 s. Start what writes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["parse", "diagnose"])

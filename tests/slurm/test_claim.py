@@ -165,6 +165,8 @@ def test_clearing_one_task_leaves_what_the_others_print_through(logs: Path, slur
     slurm.run("scontrol", "release", array)
     change(first, job_id=str(int(array) + 100_000) + "_0")  # an id of which Slurm has nothing
     made_long_ago(first)
+    make_way(logs, ["a0"], dry_run=True)
+    assert first.root.exists() and (logs / ".array-a" / "0").is_symlink()
     make_way(logs, ["a0"])
     assert not first.root.exists() and not (logs / ".array-a" / "0").is_symlink()
     assert (logs / ".array-a" / "1" / "job.sh").exists()
