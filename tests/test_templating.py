@@ -346,6 +346,37 @@ def test_a_script_that_does_not_ask_for_what_the_plan_says_is_refused(mine: Path
     assert cli("render", *LOCAL, "--templates", mine).code == 0
 
 
+PRELUDE = (ROOT / "templates" / "prelude.sh.j2").read_text()
+
+
+@pytest.mark.parametrize("cluster", [LOCAL, DELTA], ids=["local", "slurm"])
+@pytest.mark.parametrize(
+    "more", ["if [ -d /scratch ]; then\n", "echo 'it\n", "fi\n", "for i in 1 2; echo $i; done\n", "x=(1 2\n"]
+)
+def test_a_script_that_bash_does_not_understand_is_refused(
+    mine: Path, cluster: tuple[str, ...], more: str, tmp_path: Path
+) -> None:
+    (mine / "prelude.sh.j2").write_text(PRELUDE + more)
+    for command in ("render", "submit"):
+        done = cli(command, *cluster, "--templates", mine, "--logs", tmp_path / "runs")
+        assert (done.code, done.out) == (2, ""), done
+        assert re.search(
+            rf"{re.escape(str(mine))}/prelude\.sh\.j2: the script that it makes is no valid bash: line \d+: ", done.err
+        )
+    assert not list((tmp_path / "runs").glob("[!.]*"))
+
+
+def test_what_bash_understands_as_it_runs_is_taken_and_not_run(mine: Path, tmp_path: Path) -> None:
+    """Nothing of a stranger's template is run before it is sent; another shell's script is left to that."""
+    (mine / "prelude.sh.j2").write_text(
+        f"{PRELUDE}touch {tmp_path}/ran\nshopt -s extglob\nrm -f !(kept)\ncat <<E\nif (\nE\n"
+    )
+    assert cli("render", *LOCAL, "--templates", mine).code == 0 and not (tmp_path / "ran").exists()
+    (mine / "prelude.sh.j2").unlink()
+    (mine / "job.sh.j2").write_text(f"#!/bin/zsh\n{HEADER}if [ 1 ] {{ echo x }}\n")
+    assert cli("render", *LOCAL, "--templates", mine).code == 0
+
+
 def test_a_template_may_ask_for_what_the_plan_does_not_count(mine: Path) -> None:
     more = "#SBATCH --mail-type=END -q high  # the group's\n# a remark\n\n#SBATCH --comment 'two words'\n"
     (mine / "job.sh.j2").write_text(f"#!/bin/bash -l\n{HEADER}{more}echo\n#SBATCH --nodes=9 is read by nobody\n")

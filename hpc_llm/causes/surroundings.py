@@ -329,7 +329,7 @@ SCRIPT_ERROR = Cause(
             confidence=0.85,
             remedy=(
                 "correct the script at the line that the evidence names: a quote, a bracket, `fi` or `done` is missing there or before it; "
-                f"`bash -n SCRIPT` finds it\n{_UP_TO_THERE}"
+                f"`bash -n SCRIPT` finds it. Of a script that hpc-llm made of your own templates it is the template\n{_UP_TO_THERE}"
             ),
         ),
         *line_ends.SIGNS,

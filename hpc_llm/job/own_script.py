@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +16,19 @@ from hpc_llm.site.sbatch_options import Source, in_full, read_options, takes_wor
 from hpc_llm.text.late_pattern import late_pattern
 
 _MAGIC = "#SBATCH"
+_BASH = late_pattern(r"^#!\s*\S*(?:/bash|/env(?: -S)? bash)(?:\s|$)")
+_SAID = late_pattern(r": line (\d{1,9}): (.{1,200})")
+_PATIENCE_S = 5.0
+_SHOWN = 80
+"""Characters of a line that are quoted."""
 _TWO_JOBS = late_pattern(r"hetjob|packjob", re.IGNORECASE)
 """What parts a script into several jobs."""
 
 
-def check_own_script(text: str, header: Sequence[str], template: Path, site: Source) -> None:
-    """Raise RequestError for a script of `template` that sbatch or a shell would refuse, or that asks for another job than the
+def check_own_script(text: str, header: Sequence[str], templates: Sequence[Path], site: Source) -> None:
+    """Raise RequestError for a script of `templates` that sbatch or a shell would refuse, or that asks for another job than the
     `header` of the plan; `site` says what its cluster refuses."""
+    template = templates[0]
     if not text.startswith("#!"):
         raise RequestError(
             f"{template}: the script that it makes does not begin with `#!`, and neither sbatch nor this machine takes it for one. Its "
@@ -32,6 +41,11 @@ def check_own_script(text: str, header: Sequence[str], template: Path, site: Sou
             f"{template}: the script that it makes lacks `{left}` before its first command, and hpc-llm would lose the job or count another "
             "one. Begin it as the bundled job.sh.j2 does: `{% for line in header %}`, `{{ line.line }}`, `{% endfor %}`, each on a line of "
             "its own."
+        )
+    if (wrong := _wrong_bash(text)) is not None:
+        raise RequestError(
+            f"{' or '.join(map(str, templates))}: the script that it makes is no valid bash: {wrong}. Correct the template, there or before "
+            "that line."
         )
     planned = {name.removeprefix("--") for line in header for name, _ in _options(line)}
     for number, line in lines:
@@ -50,6 +64,30 @@ def check_own_script(text: str, header: Sequence[str], template: Path, site: Sou
             if name in planned:
                 way = way_of(name) or "what the request has for it"
                 raise RequestError(f"{source.said(name)}: the plan says it too. Leave it out, and use {way}.")
+
+
+def _wrong_bash(text: str) -> str | None:
+    """What bash says of the syntax of a script that names it, which it reads and does not run; None where it says nothing, or is not here."""
+    magic, bash = text.partition("\n")[0], shutil.which("bash")
+    if not _BASH.search(magic) or bash is None:
+        return None
+    patterns = (
+        ["-O", "extglob"] if "extglob" in text else []
+    )  # what the script switches on as it runs changes what it may say
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+        file.flush()
+        command = [bash, "--norc", "--noprofile", *patterns, "-n", file.name]
+        try:
+            done = subprocess.run(command, env={"LC_ALL": "C"}, capture_output=True, timeout=_PATIENCE_S, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+    found = _SAID.search(done.stderr.decode("utf-8", "replace")) if done.returncode else None
+    if found is None:
+        return None
+    rows, number = text.split("\n"), int(found[1])
+    shown = rows[number - 1].strip()[:_SHOWN] if number <= len(rows) else ""
+    return f"line {number}: {found[2]}{f': `{shown}`' if shown else ''}"
 
 
 def _asking(text: str) -> Iterator[tuple[int, str]]:

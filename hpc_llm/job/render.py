@@ -154,17 +154,17 @@ def render(planned: PlanWithOrigins, cluster: Cluster, place: Place, array: JobA
     )
     script = _unmarked(marked)
     if own := own_templates(place.templates):
-        _check_own(script, header, own[0], cluster)
+        _check_own(script, header, own, cluster)
     return script
 
 
-def _check_own(script: Script, header: Sequence[HeaderLine], template: Path, cluster: Cluster) -> None:
+def _check_own(script: Script, header: Sequence[HeaderLine], templates: Sequence[Path], cluster: Cluster) -> None:
     from hpc_llm.job.own_script import check_own_script
     from hpc_llm.site.sbatch_options import Source
 
     forbidden, refuser = cluster.request.forbid, f"cluster {cluster.name}"
-    site = Source(place=str(template), forbidden=forbidden, refuser=refuser, counts_gpus=cluster.counts_gpus)
-    check_own_script(script.text, [line.line for line in header], template, site)
+    site = Source(place=str(templates[0]), forbidden=forbidden, refuser=refuser, counts_gpus=cluster.counts_gpus)
+    check_own_script(script.text, [line.line for line in header], templates, site)
 
 
 def path_variables(cluster: Cluster) -> list[str]:

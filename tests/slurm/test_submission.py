@@ -347,6 +347,10 @@ def test_a_refusal_of_sbatch_names_the_line_that_it_is_about(said: str, line: st
     """The messages are those of slurm_errno.c and of sbatch."""
     script = f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH {line}\necho '#SBATCH --x'\n"
     found = refusal(said, script)
-    assert found.startswith(f"sbatch refused the job: {said}. The script holds ") and f"{line}: " in found and told in found
+    assert (
+        found.startswith(f"sbatch refused the job: {said}. The script holds ")
+        and f"{line}: " in found
+        and told in found
+    )
     assert refusal(said, "#!/bin/bash\n#SBATCH --hold\n") == f"sbatch refused the job: {said}."
     assert refusal("Batch job submission failed: Unspecified error", script).endswith("Unspecified error.")
