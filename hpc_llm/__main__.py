@@ -14,6 +14,13 @@ def _forget_the_working_directory() -> None:
 
 if __name__ == "__main__":
     _forget_the_working_directory()
-    from hpc_llm.cli import main
-
+    try:
+        from hpc_llm.cli import main
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "hpc_llm":
+            raise
+        sys.exit(
+            f"hpc-llm: {sys.executable} lacks {error.name}, which hpc-llm needs: use the Python into which it was installed, or install "
+            f"it there with `{sys.executable} -m pip install FOLDER`, the checkout's."
+        )
     main()

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
+from rights import mounted
 
 import hpc_llm
 from hpc_llm.api.experiments import prepare
@@ -281,3 +286,101 @@ def test_an_estimate_that_is_too_close_says_what_may_be_free(
         r"device, each GPU: too close to call, .* to 39\.8 GiB of 40\.0 GiB\n  no more than 39\.2 GiB of that may be free\n",
         told,
     )
+
+
+# --- one slip, one way on -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("steps", "ways"),
+    [("1,000", ["1000"]), ("1,250", ["1250", "matrix: "]), ("10,20", ["matrix: "]), ("1,000,000", ["1000000"])],
+)
+def test_a_number_with_commas_is_one_number_where_it_can_be_no_list(
+    steps: str, ways: list[str], own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("e.yaml").write_text(f"cluster: local\nmethod: z3\nmodel: tiny\nsteps: {steps}\n")
+    for arguments in (["e.yaml"], [*ONE, "--steps", steps]):
+        told = said(["render", *arguments], capsys)
+        assert re.findall(r"(?<=Write )\d+|matrix: ", told) == ways
+    one = next((way for way in ways if way.isdecimal()), None)
+    assert one is None or run(["render", *ONE, "--steps", one]) == 0
+
+
+def test_sources_in_one_word_are_told_as_several(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.jsonl", "b c.jsonl"):
+        Path(name).write_text('{"text": "words"}\n')
+    asked = ["render", "--cluster", "local", "--task", "prepare", "--model", "tiny"]
+    way = said([*asked, "--data", "a.jsonl,b c.jsonl"], capsys).partition("Each is said on its own: ")[2]
+    assert run([*asked, *shlex.split(way.strip().removesuffix("."))]) == 0
+    Path("e.yaml").write_text("cluster: local\ntask: prepare\nmodel: tiny\ndata: a.jsonl,b c.jsonl\n")
+    way = said(["render", "e.yaml"], capsys).partition("Several are a list: ")[2].strip().removesuffix(".")
+    Path("e.yaml").write_text(f"cluster: local\ntask: prepare\nmodel: tiny\ndata: {way}\n")
+    assert run(["render", "e.yaml"]) == 0
+
+
+def test_a_path_of_an_experiment_file_is_looked_for_beside_its_folders(
+    own_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = tmp_path / "clone" / "examples"
+    examples.mkdir(parents=True)
+    (examples / "q.jsonl").write_text('{"text": "words"}\n')
+    file = examples / "e.yaml"
+    file.write_text("cluster: local\ntask: prepare\nmodel: tiny\ndata: examples/q.jsonl\n")
+    told = said(["render", str(file)], capsys)
+    assert f"counts from the working directory, not from the file: {examples}/q.jsonl is there; write that path" in told
+    assert run(["render", str(file), "--data", f"{examples}/q.jsonl"]) == 0
+    (examples / "q.jsonl").unlink()
+    assert "counts from the working directory, not from the file." in said(["render", str(file)], capsys)
+
+
+def test_a_log_that_is_not_there_is_told_as_a_file(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("slurm-12.out").write_text("words\n")
+    told = said(["diagnose", "slurm-21.out"], capsys)
+    assert "there is no file or folder slurm-21.out: did you mean slurm-12.out? No run of that name is in logs." in told
+    assert "there is no file or folder x.log, and no run of that name is in logs." in said(
+        ["diagnose", "x.log"], capsys
+    )
+    assert "no file" not in said(["diagnose", "x"], capsys)
+
+
+@pytest.mark.parametrize("option", ["sequence-length", "gpus-per-node", "env-file"])
+def test_python_spells_an_option_with_underscores(option: str, own_folder: Path) -> None:
+    with pytest.raises(RequestError, match=rf"'{option}': in Python it is spelled {option.replace('-', '_')}=\.$"):
+        prepare(cluster="local", method="z3", **{option: 1})  # type: ignore[arg-type]
+
+
+def test_a_configuration_of_deepspeed_is_told_where_it_belongs(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = '{"zero_optimization": {"stage": 3}}'
+    Path("ds.json").write_text(content)
+    told = said(["render", "--cluster", "delta", "--account", "x-delta-gpu", "--method", "ds.json"], capsys)
+    assert (
+        "Write ./configs/ds.yaml with `extends: z3` and `deepspeed: …`, the content of the file, and name it ds."
+        in told
+    )
+    Path("configs").mkdir()
+    Path("configs/ds.yaml").write_text(f"extends: z3\ndeepspeed: {content}\n")
+    assert run(["render", "--cluster", "delta", "--account", "x-delta-gpu", "--method", "ds"]) == 0
+
+
+def test_a_folder_that_cannot_be_written_is_told_with_the_file_that_was_named(
+    own_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("x.log").write_text("{'loss': 3.0, 'epoch': 1.0}\n{'loss': 2.0, 'epoch': 2.0}\n")
+    with mounted(tmp_path / "disk", "1m") as disk:
+        disk.make_read_only()
+        for command in (["render", *ONE], ["parse", "x.log"]):
+            told = said([*command, "-o", f"{disk.folder}/made.txt"], capsys, 1)
+            assert (
+                f"{disk.folder}/made.txt: Read-only file system. The folder {disk.folder} is read-only: name another"
+                in told
+            )
+
+
+def test_a_python_without_the_packages_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """`-S` leaves out what is installed; the package itself lies in the working directory."""
+    command = [sys.executable, "-S", "-m", "hpc_llm", "clusters"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={"PATH": ""})
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert f"{sys.executable} lacks " in done.stderr and "-m pip install FOLDER" in done.stderr

@@ -72,6 +72,13 @@ def test_each_option_that_is_named_is_one(option: str, value: str) -> None:
         ("--learning-rate 3e-5", "it is said as --set optimizer.lr=3e-5."),
         ("--learning-rate high", "it is said as --set optimizer.lr=1e-4."),
         ("--gpus 2", "it is said as --gpus-per-node 2."),
+        ("--walltime 2:00:00", "it is said as --time 2:00:00."),
+        ("--time_limit 90", "it is said as --time 90."),
+        ("--walltime soon", "it is said as --time HH:MM:SS."),
+        ("-t 2:00:00", "it is said as --time HH:MM:SS"),
+        ("--model_name_or_path gpt2", "it is said as --model gpt2."),
+        ("--dtype fp16", "it is said as --set precision=fp16."),
+        ("--attn_implementation flash_attention_2", "it is said as --set attention=flash_attention_2."),
         ("--gpus", "it is said as --gpus-per-node N."),
         ("--batch-size 4", "it is said as --micro-batch-size 4."),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,16 @@ from hpc_llm.api.find import find_run, logs_folder, paths_of_logs
 from hpc_llm.api.handle import Named, Run, names_of
 from hpc_llm.errors import RequestError
 from hpc_llm.records.files import is_trusted_link
+from hpc_llm.text.near_files import near_file
 from hpc_llm.text.pasted import refuse_address, refuse_link_by_default
 
 if TYPE_CHECKING:
     from hpc_llm.diagnosis import Diagnosis
+    from hpc_llm.records.run import RunPaths
     from hpc_llm.reporting import Report
     from hpc_llm.reporting.table import Table
 
+_OF_A_LOG = re.compile(r"\.(?:log|out|err|txt|csv|jsonl?|gz|xz|bz2|zst|[oe]\d+)$", re.IGNORECASE)
 OUTPUT = "report"
 """Folder of a report where none is named."""
 
@@ -56,7 +60,21 @@ def _diagnose(target: Run | str, logs: Path, errors: str | None) -> Iterable[Dia
     elif target and (path := Path(target)).exists():
         yield from diagnose_jobs(jobs_under([path, *([Path(errors)] if errors else [])]))
     else:
-        yield diagnose_run(find_run(target, logs))
+        yield diagnose_run(_run_or_no_file(target, logs))
+
+
+def _run_or_no_file(target: str, logs: Path) -> RunPaths:
+    """The run of that name; where there is none, and the name is that of a file, a RequestError speaks of both."""
+    try:
+        return find_run(target, logs)
+    except RequestError:
+        if not _OF_A_LOG.search(target) or "://" in target:
+            raise
+        near = near_file(target)
+        raise RequestError(
+            f"there is no file or folder {target}{f': did you mean {near}?' if near else ','} "
+            f"{'No' if near else 'and no'} run of that name is in {logs}."
+        ) from None
 
 
 def diagnose_stream(log: IO[bytes]) -> Diagnosis:

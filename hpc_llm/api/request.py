@@ -157,6 +157,8 @@ def _flags(options: Mapping[str, Any], spelled: str) -> Flags:
                 raise RequestError(
                     f"this function has no option {name!r}" + (f": {way}." if (way := _IN_PYTHON.get(name)) else ".")
                 )
+            if not spelled and (own := name.replace("-", "_")) in (*NAMES, *BESIDE):
+                raise RequestError(f"there is no option '{name}': in Python it is spelled {own}=.")
             said = answered(name, "--" if spelled else "", str(option))
             raise RequestError(said or unknown_name("option", name, (*NAMES, *BESIDE)))
         if name in NAMES and option is not None and option != []:

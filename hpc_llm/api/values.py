@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.experiment import Experiment
+from hpc_llm.text.numbers import are_several, without_commas
 
 if TYPE_CHECKING:
     from hpc_llm.planning.other_words import Spelling
@@ -81,9 +82,9 @@ def typed(where: str, name: str, value: Any) -> Any:
         ]
     if name in INTEGERS:
         if isinstance(value, bool) or not isinstance(value, int):
-            numbers = value.split(",") if isinstance(value, str) else []
-            are_several = len(numbers) > 1 and all(one.strip().isdecimal() for one in numbers)
-            form = f" Several are a list under matrix: [{value}]." if are_several else ""
+            number = without_commas(text := str(value))
+            form = f" Write {number}, without commas." if number else ""
+            form += f" Several are a list under matrix: [{text}]." if are_several(text) else ""
             raise RequestError(f"{where}: {name} is {value!r}, a whole number is needed.{form}")
         return value
     if name in NUMBERS:

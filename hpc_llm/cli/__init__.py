@@ -203,6 +203,19 @@ def _way_to_room(error: OSError) -> str:
     return " Free room there, or name another place; `hpc-llm clean` says what room runs take."
 
 
+def _way_to_write(error: OSError) -> str:
+    """What to do where a file, or the folder of one that is to be written, is closed to whoever asks; else nothing."""
+    if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM) or not isinstance(error.filename, str):
+        return ""
+    folder = os.path.dirname(os.path.abspath(error.filename))
+    if error.errno != errno.EROFS and os.path.lexists(error.filename):
+        return "" if os.access(error.filename, os.R_OK) else " Ask its owner to open it to you, or name another."
+    if os.access(folder, os.W_OK):
+        return ""
+    why = "is read-only" if error.errno == errno.EROFS else "is one in which you may not write"
+    return f" The folder {folder} {why}: name another place, by -o or --logs."
+
+
 def _failed(error: Exception) -> int:
     if isinstance(error, HpcLlmError):
         note(_readable(str(error)))
@@ -212,7 +225,7 @@ def _failed(error: Exception) -> int:
         return 2
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
-        note(f"{place}{error.strerror}.{_way_to_room(error)}")
+        note(f"{place}{error.strerror}.{_way_to_room(error)}{_way_to_write(error)}")
         return 1
     kind = type(error).__name__
     typer.echo(

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.text.numbers import are_several, without_commas
 
 _WHOLE, _NUMBER = "a whole number", "a number"
 _KINDS = {"integer": _WHOLE, "float": _NUMBER, "number": _NUMBER}
@@ -197,7 +198,11 @@ def _bad_value(error: Any, arguments: Sequence[str]) -> str:
         where = f"{where} (variable {error.param.envvar})"
     said = f" is {given!r}" if given is not None else ""
     if given is not None and _LIST.fullmatch(given) and _command(arguments) in ASKING:
-        return f"{where}{said}: a run has one. {_as_axis(error.param.opts[0], given.split(','))}"
+        number = without_commas(given)
+        form = f" Write {number}, without commas." if number else ""
+        if not are_several(given):
+            return f"{where}{said}: a whole number is needed.{form}"
+        return f"{where}{said}: a run has one.{form} {_as_axis(error.param.opts[0], given.split(','))}"
     example = f"{error.param.opts[0]} {10 if needed == _WHOLE else 1.5}"
     return f"{where}{said}: {needed} is needed, as in {example}."
 

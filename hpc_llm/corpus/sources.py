@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from hpc_llm.corpus.format import FACTS
 from hpc_llm.corpus.holes import refuse_holes
@@ -22,6 +23,8 @@ from hpc_llm.records.fetched import read_record, refuse_unfinished
 from hpc_llm.records.run import RunPaths, is_run
 from hpc_llm.text.pasted import refuse_address
 
+_FOLDERS_UP = 4
+"""Of an experiment file, in which what it names may lie."""
 TEXT, JSONL, CSV, PARQUET, PDF, HUB = ("text", "jsonl", "csv", "parquet", "pdf", "hub")
 _KINDS = {
     ".jsonl": JSONL, ".ndjson": JSONL, ".csv": CSV, ".parquet": PARQUET, ".pdf": PDF, ".txt": TEXT, ".text": TEXT, ".md": TEXT,
@@ -116,7 +119,7 @@ def full_source(text: str) -> str:
             f"and for the set {text}=DIR of where it was fetched to"
         )
     if not os.path.exists(place):
-        beside, known = _beside_file(text, source.place), _meant(source.place)
+        beside, known = _several(text, source.place) or _beside_file(text, source.place), _meant(source.place)
         raise DataRequestError(
             f"--data {place}: there is no such file.{beside}{' ' if known else ''}{known[:1].upper() + known[1:]}"
         )
@@ -137,15 +140,24 @@ def in_words_of(sources: Iterable[str], message: str) -> str:
 
 
 def _beside_file(text: str, place: str) -> str:
-    """Where the place is one in the folder of the experiment file, and not in the working directory, which counts."""
-    folder = os.path.dirname(os.path.abspath(text.file)) if isinstance(text, SourceOfFile) else ""
-    there = os.path.join(folder, place)
-    if not folder or os.path.isabs(os.path.expanduser(place)) or not os.path.exists(there):
+    """From where a path in an experiment file counts, and where the file that is meant may be: beside that, or beside a folder of it."""
+    if not isinstance(text, SourceOfFile) or os.path.isabs(os.path.expanduser(place)):
         return ""
-    return (
-        f" A path in an experiment file counts from the working directory, not from the file: {there} is there; write that path, "
-        f"or call from {folder}."
-    )
+    counts = " A path in an experiment file counts from the working directory, not from the file"
+    for folder in list(Path(os.path.abspath(text.file)).parents)[:_FOLDERS_UP]:
+        if (there := folder / place).exists():
+            return f"{counts}: {there} is there; write that path, or call from {folder}."
+    return f"{counts}."
+
+
+def _several(text: str, place: str) -> str:
+    """How several sources are said that somebody wrote as one word."""
+    several = place.split(",")
+    if len(several) == 1 or not all(one and os.path.exists(os.path.expanduser(one)) for one in several):
+        return ""
+    if isinstance(text, SourceOfFile):
+        return f" Several are a list: [{', '.join(several)}]."
+    return f" Each is said on its own: {' '.join(f'--data {quote(one)}' for one in several)}."
 
 
 def _meant(place: str) -> str:

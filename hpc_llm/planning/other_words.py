@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from hpc_llm.errors import RequestError
+from hpc_llm.site.slurm_time import parse_time
+
 Spelling = Literal["--", "file", "axis", ""]
 """How an option is said: on a command line, in a file, as an axis of a study's matrix, or as a keyword of a function."""
 
@@ -102,17 +105,19 @@ SENTENCES: dict[str, str] = {
 _SAME_ON_SBATCH = {"cpus_per_gpu": "cpus_per_task", "nodefile": "nodelist"}
 """What the plan has to know of sbatch, in words by which a request says it to sbatch."""
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?(?:[eE][+-]?[0-9]{1,3})?")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]{0,100}")
 _OF_NO_JOB = ("help", "usage", "version")
 
 _MEANT = {word: (name, value) for name, (value, words) in OPTIONS.items() for word in words.split()}
 _SET = {path: (path, value) for path, value, _ in reversed(SETTINGS) if "." not in path}
+_EXAMPLES = {path: [value for one, value, _ in SETTINGS if one == path] for path, *_ in SETTINGS}
 _SET |= {word: (path, value) for path, value, words in SETTINGS for word in words.split()}
 
 
 def meant_by(word: str, spelling: Spelling, value: str = "") -> str | None:
     """What says what `word` says elsewhere, spelled as it is said there; None of a word that nobody uses so.
 
-    `value` is what was given for it, which decides of some options of sbatch; a number is said again.
+    `value` is what was given for it, which decides of some options of sbatch; a number, a time and a name are said again.
 
     >>> meant_by("--batch-size", "--"), meant_by("lr", "file"), meant_by("gpus", ""), meant_by("colour", "--")
     ('--micro-batch-size N', 'set: {optimizer.lr: 1e-4}', 'gpus_per_node', None)
@@ -132,31 +137,50 @@ def meant_by(word: str, spelling: Spelling, value: str = "") -> str | None:
         return _as_option(*_MEANT[name], spelling, value)
     if name in _SET:
         path, example = _SET[name]
-        return _as_setting(path, value if _is_alike(value, example, spelling) else example, spelling)
+        known = spelling != "axis" and value in _EXAMPLES[path]
+        return _as_setting(path, value if known or _is_alike(value, example, spelling) else example, spelling)
     if name in SENTENCES:
         return SENTENCES[name]
     return _of_sbatch(name, spelling, value)
 
 
 def _is_alike(value: str, example: str, spelling: Spelling) -> bool:
-    """Whether it is a number that may stand where that of the example stands; of an axis it is only one of its values."""
-    return (
-        spelling != "axis"
-        and _NUMBER.fullmatch(value) is not None
-        and (value.isdecimal() if example.isdecimal() else _NUMBER.fullmatch(example) is not None)
-    )
+    """Whether it is of the kind of the example, so that it may stand there: a number, a time; of an axis it is only one of its values."""
+    if spelling == "axis":
+        return False
+    if ":" in example:
+        return _is_time(value)
+    is_number = _NUMBER.fullmatch(value) is not None
+    return is_number and (value.isdecimal() if example.isdecimal() else _NUMBER.fullmatch(example) is not None)
+
+
+def _is_time(value: str) -> bool:
+    try:
+        return parse_time(value) > 0
+    except RequestError:
+        return False
 
 
 def _as_option(option: str, example: str, spelling: Spelling, value: str) -> str:
     """How an option is given that number, or the value of an example."""
-    typed, any_number = option.replace("_", "-"), "N" if example.isdecimal() else example
-    given = value if _is_alike(value, example, spelling) else any_number
+    typed = option.replace("_", "-")
+    given = value if _is_alike(value, example, spelling) or _is_name(option, value, spelling) else _placeholder(example)
     return {
         "--": f"--{typed} {given}",
         "file": f"{typed}: {given}",
         "axis": f"{typed}: [{given}]",
         "": option,
     }[spelling]
+
+
+def _is_name(option: str, value: str, spelling: Spelling) -> bool:
+    """Whether an option that is a name is given one, as it may stand in a file without quotes."""
+    return spelling != "axis" and option in ("model", "method", "cluster") and _NAME.fullmatch(value) is not None
+
+
+def _placeholder(example: str) -> str:
+    """What stands for a value that is not known; no number or time is made up, which somebody might copy."""
+    return "N" if example.isdecimal() else "HH:MM:SS" if ":" in example else example
 
 
 def _as_setting(path: str, example: str, spelling: Spelling) -> str:
@@ -201,8 +225,7 @@ def letter_of_sbatch(letter: str) -> str | None:
     if name is None or name in _OF_NO_JOB:
         return None
     if name in OPTIONS:
-        example = OPTIONS[name][0]
-        return f"--{name} {'N' if example.isdecimal() else example}"
+        return f"--{name} {_placeholder(OPTIONS[name][0])}"
     way = meant_by(name, "--")
     return way if way is not None and way.startswith("--") else None
 

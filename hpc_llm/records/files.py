@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
@@ -143,7 +143,8 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[TextIOWrapper]:
             yield file
         os.replace(temporary, path)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # which would speak of this name
+            temporary.unlink()
         if isinstance(error, OSError) and (error.filename == os.fspath(temporary) or _lacks_room(error)):
             error.filename = os.fspath(path)  # the name that a user knows
         raise

@@ -108,6 +108,12 @@ def refuse_path(kind: str, name: str) -> None:
     suffix, path = SUFFIXES[kind], from_home(name)
     ending = next((one for one in (suffix, *_OTHER_ENDINGS) if name.endswith(one)), "")
     _refuse_misplaced(kind, name.removesuffix(ending))
+    if path.is_file() and kind == "configs" and path.suffix == ".json":
+        own = path.stem if _NAMES[kind].fullmatch(path.stem) else "mine"
+        raise ProfileError(
+            f"there is no method '{name}': a configuration of DeepSpeed is a part of one. Write ./configs/{own}.yaml with `extends: z3` and "
+            f"`deepspeed: …`, the content of the file, and name it {own}."
+        )
     if os.sep not in name and not ending:
         return
     noun, bare = NOUNS[kind], path.name.removesuffix(ending)
