@@ -34,6 +34,11 @@ def write(name: str, text: str) -> Path:
         ("{model: H100}", "arch, memory_gib and capabilities are missing", "Write arch: sm_90, memory_gib: GiB"),
         ("{model: H100, arch: sm_90}", "memory_gib and capabilities are missing", "capabilities: {bf16: …, flash_"),
         ("{model: Some GPU, memory_gib: 80}", "arch and capabilities are missing", "Write arch: as in sm_80,"),
+        (
+            "{vendor: amd}",
+            "model, arch, memory_gib and capabilities are missing",
+            "Write model: the name that rocm-smi shows",
+        ),
         ("{model: MI300X, vendor: amd}", "arch, memory_gib and capabilities", "Write arch: gfx942, memory_gib: GiB"),
     ],
 )
@@ -43,7 +48,9 @@ def test_what_another_card_needs_is_told_at_once_and_not_as_inherited(
     write("mine.yaml", f"extends: delta\ngpu: {gpu}\n")
     said = refused("mine")
     assert f"'gpu': {lacking}" in said and written in said
-    assert re.search(r"Another gpu\.model takes back what \S+/delta\.yaml says of its own card alone", said)
+    assert re.search(
+        r"Another gpu\.model or gpu\.vendor takes back what \S+/delta\.yaml says of its own card alone", said
+    )
     assert not re.search(r"(arch|memory_gib|capabilities)[^()]* inherited", said)
 
 
