@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,14 +73,14 @@ def _wrong_bash(text: str) -> str | None:
     patterns = (
         ["-O", "extglob"] if "extglob" in text else []
     )  # what the script switches on as it runs changes what it may say
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(text.encode("utf-8", "surrogateescape"))
-        file.flush()
-        command = [bash, "--norc", "--noprofile", *patterns, "-n", file.name]
-        try:
-            done = subprocess.run(command, env={"LC_ALL": "C"}, capture_output=True, timeout=_PATIENCE_S, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
+    command = [bash, "--norc", "--noprofile", *patterns, "-n"]
+    given = text.encode("utf-8", "surrogateescape")
+    try:
+        done = subprocess.run(
+            command, input=given, env={"LC_ALL": "C"}, capture_output=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
     found = _SAID.search(done.stderr.decode("utf-8", "replace")) if done.returncode else None
     if found is None:
         return None
