@@ -17,7 +17,7 @@ from hpc_llm.causes.verdict import Verdict, decide, is_undone
 from hpc_llm.records.run import HALF_EXIT, Outcome
 from hpc_llm.runs.killed import with_the_count
 from hpc_llm.runs.known import Judgement, Known
-from hpc_llm.runs.pending import explain_wait
+from hpc_llm.runs.pending import explain_wait, wait_in_vain
 from hpc_llm.runs.records import Records
 from hpc_llm.runs.signs import ENDED_BY_SLURM, NAMED_BY_WORKER, is_weak_taking_down, of_invalid, signs_of
 from hpc_llm.schedulers.job_record import JobRecord
@@ -93,7 +93,10 @@ def _job_goes_on(known: Known) -> Judgement | None:
         return None
     if job.state == "PENDING":
         identity = records.identity
-        wait = explain_wait(job, identity.job_id if identity else None, known.now)
+        if records.gone_from is not None:
+            wait = wait_in_vain(records.gone_from, records.run.run_id)
+        else:
+            wait = explain_wait(job, identity.job_id if identity else None, known.now)
         return _going("PENDING", wait.sentence, wait.remedy)
     left = records.exit
     ended_at = left.ended_at if left else None

@@ -99,3 +99,11 @@ def explain_wait(job: JobRecord, job_id: str | None, now: float) -> Wait:
     if job.started_at is not None and job.started_at > now:
         sentence += f"; Slurm expects it to start at {iso(job.started_at)}"
     return Wait(sentence=sentence, remedy="wait for it: `hpc-llm status --watch`")
+
+
+def wait_in_vain(made_as: str, run_id: str) -> Wait:
+    """What to say of a pending job whose folder `made_as` was renamed or moved: it fails as soon as it begins."""
+    do = f"rename it back, or `hpc-llm cancel {run_id}` and submit it again"
+    return Wait(
+        sentence=f"its job will fail: it prints and works in {made_as}, where no folder is any more: {do}", remedy=do
+    )

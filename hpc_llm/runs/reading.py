@@ -49,6 +49,19 @@ def read_records(run: RunPaths) -> Records:
     return _Reader(run).records()
 
 
+def _gone_from(identity: Identity | None) -> str | None:
+    """Where the folder of a scheduler's job was made, if nothing is there; what cannot be looked at may be there."""
+    if identity is None or not identity.has_job or not identity.run_dir:
+        return None
+    try:
+        os.stat(identity.run_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        return identity.run_dir
+    except (OSError, ValueError):
+        pass
+    return None
+
+
 class _Reader:
     """Reads one folder, and notes what is wrong in it. Files are named as within the folder."""
 
@@ -85,6 +98,7 @@ class _Reader:
             has_steps=self._size(_STEPS) > 0,
             has_half_exit=any(name.startswith(HALF_EXIT) for name in self.names),
             has_tries=_TRIES in self.names,
+            gone_from=_gone_from(identity) if left is None else None,
             made_at=self._made_at() if identity is None else None,
             newer=self.newer,
             damages=tuple(self.damages),

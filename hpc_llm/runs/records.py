@@ -166,6 +166,8 @@ class Records:
     """The script began to write exit.json and could not."""
     has_tries: bool = False
     """It was queued again: what earlier tries left is kept beside these files."""
+    gone_from: str | None = None
+    """Where its job prints and works, and no folder is any more: this one was renamed or moved since."""
     made_at: float | None = None
     """When the folder's experiment was written, by the clock of its file system; only where nothing tells of a job."""
     newer: str | None = None

@@ -90,7 +90,7 @@ def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
     if left is not None:
         found += _of_exit(left, job, records.is_cancelled)
     if job is not None:
-        found += _of_job(job, records.is_cancelled)
+        found += _of_job(job, records)
     elif records.is_cancelled and records.exit is None:
         found.append(_stated("cancelled", "cancelled.json", "cancelled with hpc-llm cancel", confidence=0.97))
     return found
@@ -158,11 +158,11 @@ def _of_result(result: Result) -> Iterator[Found]:
         yield one
 
 
-def _of_job(job: JobRecord, is_cancelled: bool) -> Iterator[Found]:
+def _of_job(job: JobRecord, records: Records) -> Iterator[Found]:
+    is_cancelled = records.is_cancelled
     asked = " (requested with hpc-llm cancel)" if is_cancelled else ""
     if (job.exit_code, job.signal) == _OUTPUT_MISSING:
-        reason = "the output file could not be opened: its folder is missing on the compute node"
-        yield _stated("config_error", "scheduler", f"{job.state}: {reason}", confidence=0.9, reason=reason)
+        yield _without_output(job, records)
         return
     if job.state == "DEADLINE" and job.elapsed_s == 0:
         reason = "its deadline was too near for it to start"
@@ -185,6 +185,21 @@ def _of_job(job: JobRecord, is_cancelled: bool) -> Iterator[Found]:
         if job.signal == signal.SIGKILL:  # by whom Slurm does not say: most often it is the kernel, for memory
             yield _stated("host_oom", "scheduler", text, confidence=0.5, precedence=40, reason=how)
         yield _stated("unknown", "scheduler", text, confidence=0.5, role=Role.CONFIRMATION, reason=how)
+
+
+def _without_output(job: JobRecord, records: Records) -> Found:
+    gone, made_as = records.gone_from, records.identity.run_dir if records.identity else None
+    if gone is not None:
+        why = f"its job prints and works in {gone}, where no folder is any more"
+        remedy = "submit it again, and rename no folder that a job waits to work in"
+    else:
+        why = "on the compute node its folder is missing, or no file can be made there"
+        remedy = (
+            f"see that {made_as or 'its folder'} is there on the compute nodes, and that no quota of files or of space is used up "
+            "(`df -i`, `quota -s`); then submit it again"
+        )
+    reason = f"the output file could not be opened: {why}"
+    return _stated("config_error", "scheduler", f"{job.state}: {reason}", confidence=0.9, reason=reason, remedy=remedy)
 
 
 def _why_cancelled(job: JobRecord, is_cancelled: bool) -> str:

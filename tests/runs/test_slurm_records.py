@@ -150,6 +150,10 @@ def test_a_line_of_squeue_holds_the_exit_code_as_wait_gives_it() -> None:
         HEADER + squeue_line(JobArrayID="8", State="FAILED", exit_code="9", EndTime="2026-11-20T23:58:38")
     ).jobs["8"][0]
     assert (killed.exit_code, killed.signal) == (0, 9)
+    # As Slurm 22.05 lists a job whose output file cannot be opened; sacct and scontrol say 0:53 of it.
+    line = squeue_line(JobArrayID="12", State="FAILED", exit_code="4021", EndTime="2026-11-20T23:58:38")
+    lost = read_squeue(HEADER + line).jobs["12"][0]
+    assert (lost.exit_code, lost.signal) == (0, 53)
 
 
 def test_pending_tasks_of_an_array_may_share_a_line() -> None:

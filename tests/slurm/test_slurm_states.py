@@ -127,6 +127,38 @@ def test_a_node_that_dies_ends_the_run_unless_slurm_starts_it_again(bench: Bench
     assert (state.outcome, state.exit_code) == (Outcome.FAILED, 7)
 
 
+@pytest.mark.parametrize("accounting", [True, False], ids=["accounting", "none"])
+def test_a_job_whose_folder_is_renamed_while_it_waits_is_told_before_it_fails_and_after(
+    bench: Bench, slurm: ScratchSlurm, accounting: bool, request: pytest.FixtureRequest
+) -> None:
+    if not accounting:
+        request.getfixturevalue("without_accounting")
+    run = bench.run(LEAVES_A_RECORD, "--hold")
+    there = one(run)
+    assert there.state == "PENDING" and (there.reason or "").startswith("JobHeldUser: it is held")
+    bench.logs.rename(bench.logs.parent / "logs-2026")
+    moved = RunPaths(bench.logs.parent / "logs-2026" / run.run_id)
+    waits = one(moved)
+    assert waits.state == "PENDING" and (waits.reason or "").startswith("its job will fail"), waits.reason
+    assert str(run.root) in (waits.reason or "") and f"`hpc-llm cancel {run.run_id}" in (waits.reason or "")
+    slurm.run("scontrol", "release", job_id(moved))
+    state = ended(moved)
+    assert state.outcome is Outcome.FAILED and "the output file could not be opened" in (state.reason or "")
+    assert str(run.root) in (state.reason or "")
+
+
+def test_a_folder_that_holds_no_more_files_is_told(
+    bench: Bench, slurm: ScratchSlurm, without_accounting: ScratchSlurm
+) -> None:
+    """slurmd cannot make the output file: a directory of that name stands there, as no file can be made where a quota is full."""
+    run = bench.run(LEAVES_A_RECORD, "--hold")
+    run.stdout.mkdir()
+    slurm.run("scontrol", "release", job_id(run))
+    state = ended(run)
+    assert (state.state, state.outcome) == ("FAILED", Outcome.FAILED)
+    assert "or no file can be made there" in (state.reason or "")
+
+
 def test_a_job_that_makes_room_was_preempted(bench: Bench) -> None:
     all_of_it = ("--nodes=2", "--gpus-per-node=4")
     meek = bench.run("srun sleep 300", *all_of_it, partition="gpuA100x4-preempt")

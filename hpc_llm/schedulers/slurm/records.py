@@ -235,11 +235,12 @@ def _columns(line: str, columns: Mapping[str, int]) -> dict[str, str]:
 
 
 def _squeue_record(values: dict[str, str]) -> JobRecord:
-    status = whole_number(values["exit_code"])  # as wait(2) gives it
+    status = whole_number(values["exit_code"])  # as wait(2) gives it: one that tells a signal tells no exit code
+    signal = None if status is None else status & 127
     return JobRecord(
         state=values["State"],
-        exit_code=None if status is None else status >> 8,
-        signal=None if status is None else status & 127,
+        exit_code=None if status is None else 0 if signal else status >> 8,
+        signal=signal,
         reason=_word(values["Reason"]),
         user_id=whole_number(values["UserID"]),
         job_name=values["Name"] or None,
