@@ -410,6 +410,23 @@ def test_the_job_reads_the_file_and_nothing_else_holds_it(machine: Machine, secr
     assert plan["env_file"] == str(secret) and TOKEN not in json.dumps(plan)
 
 
+@pytest.mark.parametrize("line", ["set -x", "set -v", "set -xv", "set -T; trap 'echo \"$BASH_COMMAND\"' DEBUG", ""])
+@pytest.mark.parametrize("exported", ["", "xtrace", "verbose"])
+def test_a_script_that_is_traced_prints_nothing_of_the_file(
+    machine: Machine, secret: Path, line: str, exported: str
+) -> None:
+    text = machine.script(env_file=str(secret)).replace("# modules\n", f"{line}\n# modules\n", 1)
+    after = f"\nread_variables '{secret}'\n"
+    assert after in text
+    text = text.replace(after, f"{after}: is traced again\n")
+    ended = machine.run(text, **({"SHELLOPTS": exported} if exported else {}))
+    assert ended.code == 0 and ended.seen is not None and ended.seen["env"]["HF_TOKEN"] == TOKEN
+    for value in (TOKEN, "two words"):
+        assert value not in ended.stdout + ended.stderr + json.dumps(ended.exit)
+    is_traced = bool(line or exported)
+    assert (": is traced again" in ended.stderr + ended.stdout) == is_traced
+
+
 WRONG_FILES = {
     "mistake": f"{TOKEN}\n",
     "syntax": f"HF_TOKEN='{TOKEN}\n",

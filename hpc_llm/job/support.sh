@@ -3,6 +3,33 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154,SC2317,SC2329  # the script sets this_job, run_dir and support, uses the arrays of set_ranks, and traps call
 
+# --- what a template sets ---------------------------------------------------------------------------------------------
+
+is_plain=
+
+# plainly FUNCTION [ARGUMENT ...]: with bash as it starts. What a template of one's own sets, as `set -euo pipefail` and an IFS, is
+# for its own lines, and is there again behind the function. What is traced stays so.
+plainly() {
+  local is_plain=1 plain_code plain_set=() plain_shopt=() IFS=$' \t\n'
+  take_options_off
+  "$@"
+  plain_code=$?
+  [ ${#plain_shopt[@]} = 0 ] || shopt -s "${plain_shopt[@]}"
+  [ ${#plain_set[@]} = 0 ] || set "${plain_set[@]}"
+  return "$plain_code"
+}
+
+# Those that were on are in plain_set and plain_shopt, which the caller has.
+take_options_off() {
+  local name
+  for name in errexit errtrace functrace keyword monitor noclobber noglob nounset pipefail posix; do
+    case :$SHELLOPTS: in *:"$name":*) set +o "$name"; plain_set+=(-o "$name") ;; esac
+  done
+  for name in failglob nocasematch nullglob xpg_echo; do
+    case :$BASHOPTS: in *:"$name":*) shopt -u "$name"; plain_shopt+=("$name") ;; esac
+  done
+}
+
 # --- the beginning and the end of a run -------------------------------------------------------------------------------
 
 ending_signals=(HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR)
@@ -11,6 +38,7 @@ ending_signals=(HUP INT QUIT ABRT PIPE ALRM TERM XCPU XFSZ VTALRM PROF IO PWR)
 
 # begin_run [SECONDS]: from here on exit.json tells how the run ended, whatever ends it. SECONDS is the job's time limit.
 begin_run() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local name asked_dir=$run_dir
   stage=  # none yet: a signal waits until the earlier try is safe
   reason='' signal='' child='' saves='' job_tmp='' limit=() wrapper=() profiler=()
@@ -54,6 +82,7 @@ begin_run() {
 # let_ranks_save [SIGNAL]: the ranks keep checkpoints, so an end that comes with a notice is theirs to carry out: launchers
 # would kill them in the midst of it. SIGNAL is what --sbatch signal=B:... sends while there is still time.
 let_ranks_save() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   saves=1
   rm -f "$run_dir/stop"
   [ $# != 0 ] || return 0
@@ -183,7 +212,8 @@ keep_earlier_try() {
 # Writes exit.json, which tells how the run ended where accounting cannot. A disk that is full may have room in a moment; what
 # is begun and cannot be written stays, to tell that.
 finish() {
-  local code=$? now waited=0
+  local code=$? now waited=0 is_plain=1 plain_set=() plain_shopt=() IFS=$' \t\n'
+  take_options_off
   now=$(date +%s)
   ignore_signals  # Slurm may send several: one that comes while the record is written would lose it
   trap - EXIT
@@ -249,6 +279,7 @@ json() {
 
 # need_modules [FILE ...]: the first file that can be read defines `module`, unless it is defined already.
 need_modules() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local init_file no_module="module is not defined and prelude.init names no file"
   if ! type module >/dev/null 2>&1; then
     for init_file; do
@@ -269,7 +300,10 @@ read_in() {
 
 # in_paths NAME...: the variables in the paths of the profile; of a path that is not there those without a value are told.
 path_variables=""
-in_paths() { path_variables=$*; }
+in_paths() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
+  path_variables=$*
+}
 
 without_value() {
   local name
@@ -279,11 +313,13 @@ without_value() {
 }
 
 use_modules() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   [ -d "$1" ] || die "$stop_module_failed" "module folder $1 does not exist$(without_value)"
   module use "$1"
 }
 
 load_module() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local loaded_before=${LOADEDMODULES:-}
   # Old Tcl modules return 0 whatever happens, so see whether anything changed.
   module load "$1" || die "$stop_module_failed" "module $1 failed to load"
@@ -295,6 +331,7 @@ load_module() {
 
 # activate_conda FOLDER [HOOK]: HOOK is conda's etc/profile.d/conda.sh; without it conda is asked.
 activate_conda() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local conda_hook=${2:-}
   if [ -z "$conda_hook" ]; then
     command -v conda >/dev/null || die "$stop_no_conda" "conda is not on PATH"
@@ -309,21 +346,27 @@ activate_conda() {
 }
 
 activate_venv() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   [ -r "$1/bin/activate" ] || die "$stop_env_not_active" "virtual environment $1 does not exist$(without_value)"
   read_in "$1/bin/activate"
   [ "${VIRTUAL_ENV:-}" -ef "$1" ] || die "$stop_env_not_active" "virtual environment $1 is not active"
   use_python
 }
 
-use_python() { python=$(command -v python) || die "$stop_env_not_active" "python is not on PATH"; }
+use_python() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
+  python=$(command -v python) || die "$stop_env_not_active" "python is not on PATH"
+}
 
 use_python_of() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   export PATH="$1:$PATH"
   use_python
 }
 
 # make_job_folders [--nodes=N] VARIABLE=NAME ...: folders of this job alone, under $TMPDIR on each node, removed at its end.
 make_job_folders() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local pair folders=() each_node=()
   if [[ $1 = --nodes=* ]]; then
     each_node=(srun --ntasks-per-node=1 --ntasks="${1#*=}")
@@ -355,6 +398,7 @@ without_empty_parts() {
 # need_packages PACKAGE ...: the environment may be somebody else's, so say at once what it lacks. The training program
 # comes along, and is looked at as well.
 need_packages() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local why
   without_empty_parts PATH LD_LIBRARY_PATH PYTHONPATH
   why=$("${wrapper[@]}" "$python" - "$@" 2>&1 <<'PYTHON'
@@ -372,10 +416,12 @@ PYTHON
     { why=${why##*$'\n'}; die "$stop_code_changed" "${why#hpc-llm: }"; }
 }
 
-# read_variables FILE: what only its owner may read. Nothing of it is printed, not even by a mistake in it, and no record
-# keeps more than its name.
+# read_variables FILE: what only its owner may read. Nothing of it is printed, not even by a mistake in it or where the script is
+# traced, and no record keeps more than its name.
 read_variables() {
-  local settings
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
+  local settings traced=$-
+  { set +xv; } 2>/dev/null
   { [ -f "$1" ] && [ -r "$1" ]; } || die "$stop_no_env_file" "the file $1 cannot be read"
   [ -O "$1" ] || die "$stop_no_env_file" "the file $1 belongs to somebody else"
   case $(stat -L -c %a "$1") in
@@ -386,11 +432,14 @@ read_variables() {
   settings=$("${wrapper[@]}" "$python" -I -S -c "$start" "$code_archive" "$code_digest" hpc_llm.text.env_file "$1" 2>/dev/null) ||
     die "$stop_no_env_file" "the file $1 cannot be used: ${settings:-"$python does not read it"}"
   eval "$settings"
+  [[ $traced != *v* ]] || set -v
+  [[ $traced != *x* ]] || set -x
 }
 
 # --- the launch -------------------------------------------------------------------------------------------------------
 
 first_node() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local node
   node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)${1:-}
   getent hosts "$node" >/dev/null || node=$(hostname)
@@ -399,6 +448,7 @@ first_node() {
 
 # ranks_meet_at HOST: there, at a port that is free here and below the ephemeral range, another one for each job.
 ranks_meet_at() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   export MASTER_ADDR=$1
   MASTER_PORT=$("${wrapper[@]}" "$python" - "${SLURM_JOB_ID:-$$}" <<'PYTHON'
 import sys
@@ -422,6 +472,7 @@ PYTHON
 # profile_ranks PROGRAM [ARGUMENT ...]: set_ranks puts it before the command of each rank; @ in an argument is the rank's number,
 # which only the rank itself knows. It stands within the wrapper: what the ranks run in must have it.
 profile_ranks() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   # shellcheck disable=SC2016
   "${wrapper[@]}" bash -c 'command -v "$0" >/dev/null' "$1" ||
     die "$stop_no_profiler" "the profiler $1 is not on PATH: name the module that brings it in prelude.profilers of the cluster's profile"
@@ -448,6 +499,7 @@ tell_profiles() {
 # set_ranks LAUNCHER MODULE [ARGUMENT ...]: makes the commands that launchers start, each an array. `start` reads the
 # archive once, checks what it has read, and runs MODULE from memory, for others may be able to write where it lies.
 set_ranks() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   export HPC_LLM_LAUNCHER=$1 HPC_LLM_TRY=$try
   # A rank that is told of no variables takes itself for the only one.
   [ -z "${rank_variables[$1]+known}" ] || export HPC_LLM_RANK_VARIABLES="${rank_variables[$1]}"
@@ -470,6 +522,7 @@ need_program() { command -v "$1" >/dev/null || die "$stop_no_launcher" "$1 is no
 # launch_tries SEARCH START_TRY: a run that is many. Before each try the module SEARCH says which comes next; START_TRY, a function of
 # the script, starts all ranks in its folder, try_dir. What was tried stays there, so a job that is queued again goes on.
 launch_tries() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local answer what number sentence left=()
   echo "hpc-llm: $(hostname), $python, modules ${LOADEDMODULES:-none}"
   stage=launch
@@ -490,6 +543,7 @@ launch_tries() {
 
 # launch_try COMMAND ...: one try, ended where it takes longer than try_limit. Nothing of it is left behind when the next one begins.
 launch_try() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local code began reach=$try_limit left kills_before
   need_program "$1"
   export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
@@ -555,6 +609,7 @@ note_try() {
 
 # launch COMMAND ...: in the background, so that a signal reaches it at once; its exit code is the script's.
 launch() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   local code
   need_program "$1"
   export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # srun has not inherited it since Slurm 22.05
@@ -588,6 +643,7 @@ wait_for_child() {
 
 # launch_within SECONDS COMMAND ...: where no scheduler keeps the time.
 launch_within() {
+  [ -n "$is_plain" ] || { plainly "${FUNCNAME[0]}" "$@"; return; }
   limit=(timeout --signal=TERM --kill-after=30 "$1")
   shift
   launch "$@"

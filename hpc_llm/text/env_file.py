@@ -30,7 +30,7 @@ RESERVED = frozenset(
     this_job said asked asked_dir links others after conda_hook each_node folders init_file job left loaded_before moving name
     no_module node now number pair path path_variables pattern probe ran read_in_file record seconds text value why known
     answer began by count ended found place reach sentence try_dir what
-    profiler profile_rank names waited words""".split()
+    profiler profile_rank names waited words is_plain plain_code plain_set plain_shopt traced""".split()
 )
 """Variables that the job script itself sets or lives by."""
 _OF_THE_JOB = late_pattern(

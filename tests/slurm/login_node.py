@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from checkout import ROOT
 from copied_ranks import copied_command
 from last_said import last_said
 from polling import pause
@@ -137,3 +138,12 @@ def printed(run: RunPaths) -> str:
 
 def prepend_path(folder: Path) -> dict[str, str]:
     return {"PATH": os.pathsep.join([str(folder), os.environ["PATH"]])}
+
+
+def strict_templates(folder: Path) -> Path:
+    """Templates of one's own that begin as most job scripts do; all else is as it is brought."""
+    own = folder / "own templates"
+    own.mkdir()
+    brought = (ROOT / "templates" / "prelude.sh.j2").read_text()
+    (own / "prelude.sh.j2").write_text(f"set -euo pipefail\nIFS=$'\\n\\t'\n{brought}")
+    return own

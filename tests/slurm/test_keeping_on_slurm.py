@@ -6,7 +6,7 @@ import json
 import os
 
 import pytest
-from login_node import LoginNode, job_id, printed, steps_of, trains, until
+from login_node import LoginNode, job_id, printed, steps_of, strict_templates, trains, until
 
 from hpc_llm.records.checkpoints import kept_in
 from hpc_llm.records.run import RunPaths
@@ -42,6 +42,20 @@ def test_a_run_that_is_told_before_its_end_saves_times_out_and_goes_on_elsewhere
     [status] = node.wait([rest])
     assert status["outcome"] == "COMPLETED", printed(rest)
     assert steps_of(rest) == list(range(step + 1, step + 7)) and newest(rest) == step + 6
+
+
+def test_a_template_that_ends_at_an_error_of_its_own_lines_ends_no_run_that_saves(node: LoginNode) -> None:
+    templates = strict_templates(node.folder)
+    asked = ("--steps=1000000", "--save-every=1000000", "--sbatch=signal=B:USR1@60", f"--templates={templates}")
+    [run] = node.submit(*WORDS, *asked)
+    assert "\nset -euo pipefail\n" in run.script.read_text()
+    trains(run)
+    node.slurm.run("scancel", "--batch", "--signal=USR1", job_id(run))
+    [status] = node.wait([run])
+    assert status["outcome"] == "TIMEOUT", printed(run)
+    record = json.loads(run.exit.read_text())
+    assert (record["signal"], record["stage"]) == ("USR1", "launch") and "the time limit was near" in record["reason"]
+    assert steps_of(run)[-1] == newest(run)
 
 
 def test_a_cancelled_run_saves_and_stays_cancelled(node: LoginNode) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from login_node import LoginNode, job_id, printed, steps_of, trains, until
+from login_node import LoginNode, job_id, printed, steps_of, strict_templates, trains, until
 
 from hpc_llm.records.files import read_json_lines
 
@@ -67,3 +67,20 @@ def test_a_search_that_is_queued_again_goes_on_behind_the_tries_that_are_done(no
     # The second was cut off: it says so, or the kill came before it could.
     assert tries in [[(False, "FITS"), (True, end), (True, "FITS")] for end in ("CUT", "LOST")]
     assert result["search"][0]["largest"]["confirmed"] and len(list(read_json_lines(run.started))) == 2
+
+
+def test_a_search_goes_on_behind_a_try_that_failed_whatever_a_template_sets(node: LoginNode) -> None:
+    words = [word for word in WORDS if not word.startswith(("--steps", "--warmup"))]
+    more = ("--task=tune", "--steps=3", "--warmup-steps=0", "--set=kept_global_batch=1", "--set=confirm_steps=5")
+    one_rank = ("--set=launcher=srun", "--set=tasks_per_node=1", f"--templates={strict_templates(node.folder)}")
+    [run] = node.submit(*words, *more, *one_rank)
+    step = f"{job_id(run)}.0"
+    until(
+        "the first try has begun",
+        lambda: f"{step} " in node.slurm.run("squeue", "--steps", "--noheader", "--format=%i "),
+    )
+    node.slurm.run("scancel", "--signal=KILL", step)
+    [status] = node.wait([run])
+    assert status["outcome"] == "COMPLETED", printed(run)
+    tries = json.loads(run.result.read_text())["tries"]
+    assert len(tries) > 1 and tries[0]["verdict"] != "FITS" and tries[-1]["verdict"] == "FITS", tries
