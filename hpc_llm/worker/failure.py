@@ -19,6 +19,7 @@ from hpc_llm.errors import HpcLlmError
 from hpc_llm.records.files import read_json
 from hpc_llm.records.run import Outcome, RunPaths
 from hpc_llm.text.out_of_memory import asks_the_impossible, is_device, is_host, is_page_locking
+from hpc_llm.text.own_secrets import without_own_secrets
 from hpc_llm.text.secrecy import redacted
 from hpc_llm.worker.result import SCHEMA, Record, build_result
 
@@ -52,11 +53,11 @@ def classify(error: BaseException) -> Outcome:
 
 def report_error(record: Record, error: BaseException) -> None:
     """Leave this rank's failure and the run's result. Must not raise: the error itself is what matters."""
-    message = redacted(str(error).strip()) or type(error).__name__
+    message = _safe(str(error).strip()) or type(error).__name__
     details = {
         "type": type(error).__name__,
         "message": message,
-        "traceback": redacted("".join(traceback.format_exception(type(error), error, error.__traceback__))),
+        "traceback": _safe("".join(traceback.format_exception(type(error), error, error.__traceback__))),
         "outcome": classify(error).value,
     }
     _leave(record, details)
@@ -67,8 +68,18 @@ def report_refusal(folder: Path | None, error: HpcLlmError) -> None:
     if folder is None or not folder.is_dir() or RunPaths(folder).left_by_try():
         return
     with contextlib.suppress(OSError):  # the message is on stderr too
-        result = {"schema": SCHEMA, "outcome": Outcome.FAILED.value, "outcome_reason": redacted(str(error))}
+        result = {"schema": SCHEMA, "outcome": Outcome.FAILED.value, "outcome_reason": _safe(str(error))}
         RunPaths(folder).write(RunPaths(folder).result, result)
+
+
+def say_error(error: BaseException) -> None:
+    """Print the error with its traceback, and without the secrets that this process was given."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    say(without_own_secrets("".join(lines)).rstrip("\n"), to_stderr=True)
+
+
+def _safe(text: str) -> str:
+    return redacted(without_own_secrets(text))
 
 
 def report_sigterm(record: Record, more: str = "") -> None:

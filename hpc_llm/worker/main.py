@@ -13,7 +13,6 @@ import contextlib
 import faulthandler
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import NoReturn
 from hpc_llm.errors import HpcLlmError
 from hpc_llm.records.compiled import caches_of
 from hpc_llm.records.run import file_name_part
+from hpc_llm.text.own_secrets import without_own_secrets
 from hpc_llm.worker import failure, request, signals
 from hpc_llm.worker.importing import uncollected
 from hpc_llm.worker.ranks import Ranks, find_ranks
@@ -53,7 +53,7 @@ def main(program: Program, argv: Sequence[str] | None = None) -> int:
     try:
         record = prepare(program, arguments)
     except HpcLlmError as error:
-        failure.say(f"{program.name}: {error}", to_stderr=True)
+        failure.say(f"{program.name}: {without_own_secrets(str(error))}", to_stderr=True)
         failure.report_refusal(arguments.run_dir, error)
         return error.exit_code
     signals.listen(record)
@@ -100,8 +100,7 @@ def run(program: Program, record: Record) -> int:
         failure.say(f"{program.name}: {stop}", to_stderr=True)
         return signals.EXIT_AFTER_SIGTERM
     except BaseException as error:
-        with contextlib.suppress(OSError):  # where the log takes nothing, a record may still come about
-            traceback.print_exc()
+        failure.say_error(error)
         failure.report_error(record, error)
         return 1
     return 0

@@ -17,6 +17,7 @@ from hpc_llm.records import metrics
 from hpc_llm.records.files import read_json, read_json_lines
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.run import Outcome, RunPaths
+from hpc_llm.text.own_secrets import without_own_secrets
 from hpc_llm.worker.answers import Answers
 from hpc_llm.worker.measure.samplers import MEANS
 from hpc_llm.worker.ranks import Ranks
@@ -175,7 +176,7 @@ def build_result(
         "flops_per_token": record.flops_per_token,
         "versions": record.versions,
         "hardware": record.hardware,
-        "adaptations": record.adaptations,
+        "adaptations": [without_own_secrets(sentence) for sentence in record.adaptations],
         "resumed": record.resumed,
         "kept": record.kept,
         "failed_rank": error["rank"] if error else None,

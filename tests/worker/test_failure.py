@@ -129,6 +129,24 @@ def test_an_unknown_deepspeed_key_fails_before_training(run_plan: RunPlan) -> No
     assert result["tokens_per_second"] is None
 
 
+def test_the_value_of_a_secret_variable_stands_in_no_record_of_an_error_that_tells_it(
+    run_plan: RunPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passwords = {"DB_PASSWORD": "correct/horse battery", "PROXY_PASS": "fair-wind", "HF_TOKEN": "none"}
+    for name, value in passwords.items():
+        monkeypatch.setenv(name, value)
+    told = (
+        "no login to db://u:correct%2Fhorse%20battery@h as 'correct/horse battery', none by fair-wind, of unfair-winds"
+    )
+    fail_at_step(3, RuntimeError(told), monkeypatch)
+    result, paths = run_plan(make_plan("ddp")), RunPaths(tmp_path / "run")
+    hidden = "no login to db://u:(hidden)@h as '(hidden)', none by (hidden), of unfair-winds"
+    assert result["error"]["message"] == hidden and result["outcome_reason"] == f"rank 0: RuntimeError: {hidden}"
+    for text in (paths.result.read_text(), paths.failure(0).read_text(), *capsys.readouterr()):
+        assert "battery" not in text and "fair-wind," not in text
+    assert hidden in (status([paths])[0].reason or "")
+
+
 def test_fp16_on_the_cpu_fails_with_advice(run_plan: RunPlan) -> None:
     result = run_plan(make_plan("z2", precision="fp16"))
     assert result["outcome"] == "FAILED"
