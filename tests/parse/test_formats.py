@@ -364,6 +364,37 @@ def test_megatron_arguments_memory_and_validation(row):
     assert math.isclose(found.tokens_per_second_per_gpu, 16 * 512 / 2.0005 / 8)
 
 
+def docker(line: str) -> str:
+    """As its log driver json-file keeps it."""
+    kept = {"log": line, "stream": "stdout", "time": "2026-01-01T10:00:00.123456789Z"}
+    return f"{json.dumps(kept, separators=(',', ':'))}\n"
+
+
+def kubernetes(line: str) -> str:
+    """As a container runtime (CRI) keeps it."""
+    return f"2026-01-01T10:00:00.123456789+08:00 stdout F {line}"
+
+
+@pytest.mark.parametrize("keep", [docker, kubernetes, lambda line: docker(line.replace("\n", "\r\n"))])
+@pytest.mark.parametrize("recompute", ["None", "full"])
+def test_the_arguments_of_megatron_are_read_as_containers_keep_them(row, keep, recompute):
+    arguments = {
+        "bf16": "True", "micro_batch_size": "2", "recompute_granularity": recompute, "recompute_method": recompute, "seq_length": "512",
+        "tensor_model_parallel_size": "2", "world_size": "8",
+    }  # fmt: skip
+    plain = [
+        "------------------------ arguments ------------------------\n",
+        *(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in arguments.items()),
+        "-------------------- end of arguments ---------------------\n",
+        *(megatron(i, "old") for i in range(1, 5)),
+    ]
+    assert all(line.count("\n") == 1 for line in plain)
+    names = "world_size micro_batch_size sequence_length precision tensor_parallel tokens_per_second model_tflops_per_gpu mfu".split()
+    told, kept = row("".join(plain)), row("".join(map(keep, plain)))
+    assert [getattr(kept, name) for name in names] == [getattr(told, name) for name in names]
+    assert (kept.micro_batch_size, kept.sequence_length) == (2, 512) and kept.tokens_per_second
+
+
 def test_megatron_wrapped_line_and_its_kin(row):
     wrapped = (
         " [2026-01-01 03:12:44.118201] iteration     1370/  100000 | consumed samples:       701440 | elapsed time per iteration (ms): 4812.3 |\n"
