@@ -93,7 +93,7 @@ def _print_runs(runs: list[RunPaths], batches: list[Batch]) -> None:
     """A line for each run that was submitted: the first of those that were planned."""
     names = [f"  {one.study.name}" if one.study else "" for batch in batches for one in batch.planned]
     for run, name in zip(runs, names, strict=False):
-        typer.echo(f"{run.run_id}  {_job_id(run)}{one_line(name)}")
+        typer.echo(f"{run.run_id}  {_job_id(run) or '-'}{one_line(name)}")
 
 
 def _tell_searches(batches: list[Batch]) -> None:
@@ -123,9 +123,11 @@ def _print_scripts(found: list[Batch], as_json: bool, is_study: bool, logs: Path
 
 
 def _job_id(run: RunPaths) -> str | None:
+    """What is written down, else what the scheduler says: a disk that is full takes no id."""
     from hpc_llm.api.handle import Run
 
-    return Run(run.root).job_id
+    sent = Run(run.root)
+    return sent.job_id or sent.status().job_id
 
 
 def _waited(runs: list[RunPaths], quiet: bool) -> list[Any]:

@@ -85,7 +85,9 @@ def create_runs(logs: Path, groups: Sequence[tuple[Submission, Sequence[NewRun]]
     try:
         for submission, runs in groups:
             _make(staging, logs, submission, runs)
-            if not claim(claim_folder(RunPaths(staging / runs[0].run_id), submission.array)):
+            folder = claim_folder(RunPaths(staging / runs[0].run_id), submission.array)
+            if not claim(folder):
+                new_file(folder / ".claim").close()  # what hinders it says why
                 raise OSError(errno.EIO, "no file can be made that only one process makes", str(staging))
         for submission, runs in groups:
             note(submission, logs, {run.run_id: digest_of(run.script.encode()) for run in runs})

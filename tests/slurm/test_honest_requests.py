@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from login_node import LoginNode, job_id
+from rights import mounted
 from scratch_site import ScratchSite
 from scratch_slurm import ScratchSlurm
 
@@ -39,6 +40,21 @@ def seen(node: LoginNode, *words: str, environ: dict[str, str] | None = None) ->
     [run] = node.submit(*(word for word in ASKED[1:] if word.rpartition("=")[0] not in said), *words, environ=environ)
     text = node.slurm.run("scontrol", "--oneliner", "show", "job", job_id(run))
     return dict(re.findall(r"(\S+?)=(\S*)", text))
+
+
+def test_where_files_run_out_the_number_of_the_job_is_told_or_that_there_is_no_room(node: LoginNode) -> None:
+    told = []
+    for inodes in range(11, 16):
+        with mounted(node.folder / f"disk-{inodes}", f"8m,nr_inodes={inodes}") as disk:
+            done = node.ask(*ASKED, "--run-id=q", f"--logs={disk.folder / 'logs'}")
+            if done.returncode:
+                assert "No space left on device" in done.stderr, done.stderr
+                continue
+            [number] = re.findall(r"^q  (\S+)$", done.stdout, re.MULTILINE)
+            told.append(number)
+            assert node.slurm.run("squeue", "-h", "-j", number, "-o", "%i").strip() == number
+            node.slurm.run("scancel", number)
+    assert told
 
 
 def test_slurm_sees_the_options_that_pass_and_nothing_of_the_shell(node: LoginNode) -> None:
