@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -87,6 +88,8 @@ _OF_A_WAIT = re.compile(rb"(?i)" + _WAITED + rb"(?:\b[^\n:=]{0,80} (?:at|on|sinc
 """A label of the time at which a job was submitted, or began to wait."""
 _JOB_SUBMITTED = re.compile(rb"(?i)[^\n]{0,40}\b(?:job (?:was )?submitted|submitted (?:batch )?job)\b")
 _RULED = re.compile(rb"[-=+| \t]*")
+_NEAR = 1 << 16
+"""Bytes before an opening in which the last time is looked for."""
 _ROWS = 8
 """So many rows of a table are gone up to its head."""
 
@@ -130,6 +133,27 @@ def _date(stamp: re.Match[bytes]) -> str | None:
     month, day = sorted((stamp["one"].decode(), stamp["other"].decode()))
     is_certain = "01" <= month <= "12" < day <= "31" or "01" <= month == day <= "12"
     return f"{stamp['year'].decode()}-{month}-{day}" if is_certain else None
+
+
+def is_under_way(text: bytes, begin: int, end: int) -> bool:
+    """Whether a step is told of between these positions."""
+    return _OF_A_STEP.search(text, begin, max(begin, end)) is not None
+
+
+def first_and_last(text: bytes, begin: int, end: int) -> tuple[datetime, datetime] | None:
+    """The first and the last full time that programs print between these positions."""
+    first = next(islice(_times(text, begin, end), 1), None)
+    if first is None:
+        return None
+    near = list(_times(text, max(begin, end - _NEAR), end))
+    return first, near[-1] if near else first
+
+
+def _times(text: bytes, begin: int, end: int) -> Iterator[datetime]:
+    for one in _TIME.finditer(text, begin, max(begin, end)):
+        if (date := _date(one)) is not None and _tells_of_a_program(text, *one.span()):
+            with contextlib.suppress(ValueError):  # no day of a calendar
+                yield datetime.fromisoformat(f"{date}T{one['time'].decode()}")
 
 
 @dataclass

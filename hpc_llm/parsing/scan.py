@@ -162,7 +162,7 @@ class Scanner:
                 continue  # another reading of the line that was taken as a step
             if self._take(one, chunk):
                 accepted.append(one)
-                self._taken_to = self._offset + one.end
+                self._taken_to = self._offset + max(one.end, chunk.find(b"\n", one.end))
                 if one.is_step:
                     taken_to = one.end
         self._hand_over(chunk, len(chunk))
@@ -380,7 +380,7 @@ class Scanner:
         jobs.follow(self.run, self.runs[-2])
         leave_out(self.runs)
         self._later.give(self.run)
-        self._begun.add(self.run, self._taken_to, self._offset)
+        self._begun.add(self.run, self._taken_to, self._offset, chunk, position)
         self._aside = {}
 
     def _hand_over(self, chunk: bytes, position: int) -> None:

@@ -84,6 +84,7 @@ def _create(path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError:
+        _remove(mine)  # it may have been the last file for which there was room
         return _create_without_links(path)
     finally:
         _remove(mine)

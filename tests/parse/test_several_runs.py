@@ -437,3 +437,51 @@ def test_steps_of_a_library_alone_are_no_figures_of_the_program_that_begins_behi
         "loss_last",
     ):
         assert getattr(behind, name) == getattr(alone, name), name
+
+
+STARTS = "[after megatron is initialized] datetime: {} \n"
+ENDS = "[after training is done] datetime: {} \n"
+SAVES = "  successfully saved checkpoint from iteration      12 to /ckpt [ t 1/1, p 1/1 ]\n"
+ARGUMENTS = (
+    "using world size: 8, data-parallel-size: 8, tensor-model-parallel size: 1, pipeline-model-parallel size: 1 \n"
+    "------------------------ arguments ------------------------\n  micro_batch_size ................................ 4\n"
+    "-------------------- end of arguments ---------------------\n"
+)
+ITERATIONS = "".join(
+    f" iteration {n:8d}/      12 | consumed samples: {64 * n:12d} | elapsed time per iteration (ms): 1000.5 | learning rate: 1.0E-04 |"
+    f" global batch size:    64 | lm loss: {9 - n / 10:.6E} | loss scale: 1.0 | grad norm: 1.000 |\n"
+    for n in range(1, 13)
+)
+TRAINS = (
+    "***** Running training *****\n  Num examples = 800\n  Total optimization steps = 50\n"
+    + "".join(f"{{'loss': {3 - n / 100}, 'learning_rate': 1e-05, 'epoch': {n / 50}}}\n" for n in range(5, 51, 5))
+    + "{'train_runtime': 100.0, 'train_samples_per_second': 8.0, 'train_steps_per_second': 0.5, 'train_loss': 2.7, 'epoch': 1.0}\n"
+)  # fmt: skip
+FAR = "note\n" * 400_000
+
+
+@pytest.mark.parametrize("between", ["", FAR], ids=["near", "far"])
+@pytest.mark.parametrize("closing", ["", SAVES])
+def test_the_time_of_the_end_of_a_run_is_no_begin_of_the_next(
+    read: Callable[[str], Reading], closing: str, between: str
+) -> None:
+    def one(day: str) -> str:
+        return ARGUMENTS + STARTS.format(f"{day} 09:59:00") + ITERATIONS + ENDS.format(f"{day} 10:00:30") + closing
+
+    rows = read(one("2024-05-06") + between + one("2024-05-09")).rows
+    assert [row.started_at for row in rows] == ["2024-05-06T09:59:00", "2024-05-09T09:59:00"]
+
+
+@pytest.mark.parametrize("between", ["", FAR], ids=["near", "far"])
+@pytest.mark.parametrize("form", ["{}T{}+00:00\n", "[{} {}] says the script\n"])
+def test_what_a_script_prints_before_and_behind_its_program_leaves_a_begin_empty_or_right(
+    read: Callable[[str], Reading], form: str, between: str
+) -> None:
+    def one(day: str, begun: str, ended: str) -> str:
+        return form.format(day, begun) + TRAINS + form.format(day, ended)
+
+    first, second = one("2024-05-06", "09:00:00", "10:00:30"), one("2024-05-09", "09:00:00", "10:00:30")
+    assert [row.started_at for row in read(first + between + second).rows] == ["2024-05-06T09:00:00", None]
+    at_once = one("2024-05-06", "10:00:31", "10:10:00")
+    begun = [row.started_at for row in read(first + between + at_once).rows]
+    assert begun == ["2024-05-06T09:00:00", "2024-05-06T10:00:30"]
