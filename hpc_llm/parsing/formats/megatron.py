@@ -37,6 +37,8 @@ _ALSO_SAID = "also_said"
 """With a name and a number behind it: so many ranks are told of beside the lines that Megatron-LM itself prints of them."""
 _RECOMPUTES = ("checkpoint_activations", "recompute_granularity", "recompute_method")
 """The arguments by which activations are made again; a release that has the last one has the one before it, too."""
+_KEPT = r"(?:\{[^\n]{0,40}\"log\": ?\"|20\d\d-[\d:.TZ+-]{15,32} std(?:out|err) [FP] )?"
+"""Before a line as Docker's log driver keeps it, or Kubernetes."""
 _IN_JSON = r"(?:(?:\\r)?\\n\"[^\n]{0,200})?"
 """Behind a line that is kept as a string of JSON."""
 _IS_OFF = re.compile(r"(?:False|None)[ \t]*(?:\.{3,}(?:updated|default))?")
@@ -129,7 +131,7 @@ def _wrapped(match: re.Match[bytes]) -> Mapping[str, Value] | None:
 def _argument(name: str, value: str) -> str:
     """A line of the table of arguments that is printed at the start; GPT-NeoX says behind the value where it is from, and
     Docker's log driver, which keeps each line as a JSON object, from where and when it was printed."""
-    return rf"^[^\n]{{0,90}}? {name} \.* {value}(?:\.{{3,}}(?:updated|default))?{_IN_JSON}$"
+    return rf"^{_KEPT}[^\n]{{0,40}}? {name} \.* {value}(?:\.{{3,}}(?:updated|default))?{_IN_JSON}$"
 
 
 def _mind_contradictions(values: dict[str, Value]) -> None:
