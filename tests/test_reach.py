@@ -66,7 +66,7 @@ def test_deepspeed_writes_in_the_run_s_folder_alone(place: str) -> None:
 
 
 def test_a_path_in_a_mapping_or_a_list_is_found() -> None:
-    for setting in ("csv_monitor={enabled: true, output_path: /x}", "comet=[{a: [/x]}]"):
+    for setting in ("csv_monitor={enabled: true, output_path: /x}", "comet={a: [{b: [/x]}]}"):
         with pytest.raises(RequestError, match="leads out of the run's folder"):
             planned("local", "z2", set=(f"deepspeed.{setting}",))
 
