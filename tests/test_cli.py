@@ -274,8 +274,9 @@ def test_ctrl_c_is_quiet(a_run: Path) -> None:
 
 
 DROPPED = """
-import os, signal, sys, time, weakref
+import os, signal, sys, threading, time, weakref
 from hpc_llm import cli
+started = threading.Thread.start
 class Thing: pass
 def interrupted(arguments, *more):
     thing = Thing()
@@ -296,6 +297,10 @@ cli.main()
     ("where", "how"),
     [
         ("make_app", "del thing; time.sleep(20)"),
+        (
+            "make_app",
+            "threading.Thread.start = lambda thread: (started(thread), time.sleep(0.2)); del thing; time.sleep(20)",
+        ),
         ("make_app", "os.kill(os.getpid(), signal.SIGINT)"),
         ("refuse_wrong_values", "os.kill(os.getpid(), signal.SIGINT)"),
         ("run", "signal.raise_signal(signal.SIGINT)"),

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,20 +24,31 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.seen = False
+        self.is_owed = False
+        """Python has dropped one, which is to be raised again."""
+        self._is_in_hook = False
         self._otherwise = sys.unraisablehook
 
     def _raise(self, number: int, frame: Any) -> None:
         self.seen = True
-        raise KeyboardInterrupt
+        if not self._is_in_hook:  # where Python would drop it once more
+            self.is_owed = False
+            raise KeyboardInterrupt
 
     def _dropped(self, what: Any) -> None:
         """Raise one that Python drops again, a moment later, when the callback is over."""
         if not issubclass(what.exc_type, KeyboardInterrupt):
             self._otherwise(what)
             return
-        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
-        again.daemon = True
-        again.start()
+        self._is_in_hook = self.is_owed = True
+        threading.Thread(target=self._raise_again, daemon=True).start()
+        self._is_in_hook = False
+
+    def _raise_again(self) -> None:
+        time.sleep(_AGAIN_S)
+        while self.is_owed:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(_AGAIN_S)
 
 
 @contextmanager
@@ -53,6 +65,7 @@ def interrupts() -> Iterator[Interrupts]:
     try:
         yield found
     finally:
+        found.is_owed = False
         signal.signal(signal.SIGINT, before)
         sys.unraisablehook = hook
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from login_node import LoginNode, job_id, printed, until
 from scratch_site import CLUSTERS, ScratchSite, executable
 from scratch_slurm import ScratchSlurm
@@ -70,7 +71,9 @@ def node(
     missing = str(quick_site.folder / "envs" / "missing")
     login.add_cluster("no-env", **_over(quick_site.profile("taiwania2"), python={"env": missing}))
     login.add_cluster("no-hook", **_over(quick_site.profile("mi210"), python={"hook": "/nowhere/conda.sh"}))
-    login.add_cluster("with-gpus", extends="taiwania2", gpu={"vendor": "nvidia", "per_node": 8}, request={"extra": []})
+    shipped = Path(__file__).parents[2] / "clusters" / "taiwania2.yaml"
+    card = yaml.safe_load(shipped.read_text())["gpu"]  # a vendor other than the profile's takes back its card
+    login.add_cluster("with-gpus", extends="taiwania2", gpu={**card, "per_node": 8}, request={"extra": []})
     return login
 
 
