@@ -70,9 +70,8 @@ def _wrong_bash(text: str) -> str | None:
     magic, bash = text.partition("\n")[0], shutil.which("bash")
     if not _BASH.search(magic) or bash is None:
         return None
-    patterns = (
-        ["-O", "extglob"] if "extglob" in text else []
-    )  # what the script switches on as it runs changes what it may say
+    # What the script switches on as it runs changes what it may say.
+    patterns = ["-O", "extglob"] if "extglob" in text else []
     command = [bash, "--norc", "--noprofile", *patterns, "-n"]
     given = text.encode("utf-8", "surrogateescape")
     try:

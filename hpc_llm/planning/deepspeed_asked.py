@@ -49,9 +49,8 @@ def check_beside_plan(plan: Plan, cluster: Cluster, searches: bool) -> list[str]
     """What is to be told of the config beside the rest of the plan. Raises PlanError for a tracker that the nodes cannot reach."""
     if plan.engine.name != "deepspeed":
         return []
-    if (
-        cluster.access.internet_compute == "no" and plan.job.env_file is None
-    ):  # what such a file says is not looked at here
+    # What a file of variables says is not looked at here.
+    if cluster.access.internet_compute == "no" and plan.job.env_file is None:
         of_nodes = cluster.env.single_node if plan.parallel.nodes == 1 else cluster.env.multi_node
         variables = {**cluster.env.common, **of_nodes, **plan.job.env}
         where = f"the nodes of cluster {cluster.name} have no internet (access.internet_compute)"

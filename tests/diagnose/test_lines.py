@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_llm.causes.attempts import _AGAIN, begins_in
-from hpc_llm.causes.life import END, last_ends
+from hpc_llm.causes.attempts import _AGAIN, _WORDS, begins_in
+from hpc_llm.causes.life import END, END_WORDS, last_ends
 from hpc_llm.causes.lines import lines_with
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -45,15 +45,10 @@ def test_no_line_of_a_log_is_passed_over_that_one_of_them_would_match() -> None:
     seen = 0
     for path in sorted(CORPUS.rglob("*")):
         text = path.read_bytes() if path.is_file() else b""
-        for pattern, words in ((END, _words_of("life", "END_WORDS")), (_AGAIN, _words_of("attempts", "_WORDS"))):
+        for pattern, words in ((END, END_WORDS), (_AGAIN, _WORDS)):
             matches = [match for match in pattern.finditer(text) if match[0].strip()]
             starts = {start for start, _ in lines_with(text.lower() if pattern is _AGAIN else text, words)}
             for match in matches:
                 assert text.rfind(b"\n", 0, match.start() + len(re.match(rb"\s*", match[0])[0])) + 1 in starts, match
                 seen += 1
     assert seen > 20
-
-
-def _words_of(module: str, name: str) -> tuple[bytes, ...]:
-    found: tuple[bytes, ...] = getattr(__import__(f"hpc_llm.causes.{module}", fromlist=[name]), name)
-    return found
