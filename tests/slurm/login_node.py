@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from scratch_slurm import ScratchSlurm
 
 from hpc_llm.records.files import read_json_lines
 from hpc_llm.records.run import RunPaths
+from hpc_llm.schedulers.process import describe_process, is_alive
 
 COMMAND = str(Path(sys.executable).with_name("hpc-llm"))
 
@@ -114,6 +115,12 @@ def until(what: str, condition: Callable[[], bool], seconds: float = 150.0) -> N
         assert time.monotonic() < deadline, f"{seconds:.0f} s were not enough until {what}"
         pause(began)
         began = time.monotonic()
+
+
+def until_dead(pids: Iterable[int]) -> None:
+    """Wait until these processes are dead: one that ends has lost its environment, and with it its marks, while it lives."""
+    described = [describe_process(pid) for pid in pids]
+    until("the processes are dead", lambda: not any(map(is_alive, described)))
 
 
 def steps_of(run: RunPaths) -> list[int]:

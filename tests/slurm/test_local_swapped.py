@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from login_node import until
+from login_node import until, until_dead
 from made_runs import submit_local
 
 from hpc_llm.records.run import RunPaths, Stop
@@ -146,8 +146,9 @@ def test_runs_that_are_reconciled_are_held_to_the_scripts_that_were_read(
     held_queue: tuple[list[RunPaths], int, str], pwned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs, number, uuid = held_queue
+    queue = {number, *(one.pid for one in living().found if one.is_queue_of(uuid))}
     os.kill(number, signal.SIGKILL)
-    until("the queue is gone", lambda: living().queue_of(uuid) is None)
+    until_dead(queue)
     (runs[0].root / ".claim").unlink()
     hand_over = submit._hand_over
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from login_node import COMMAND, until
+from login_node import COMMAND, until, until_dead
 from made_runs import make_run, submit_local
 from rights import mounted, mounted_again, needs_root
 from small_disk import SmallDisk
@@ -119,9 +119,10 @@ def queue_of(run: RunPaths) -> list[int]:
 
 
 def kill_queue(run: RunPaths) -> None:
-    for pid in queue_of(run):
+    queue = queue_of(run)
+    for pid in queue:
         os.kill(pid, signal.SIGKILL)
-    until("the queue is gone", lambda: not queue_of(run))
+    until_dead(queue)
 
 
 @contextmanager
@@ -257,8 +258,9 @@ def revoked_from_a_stopped_queue(logs: Path) -> RunPaths:
 def test_a_queue_that_wakes_up_late_does_not_start_what_was_given_to_another(logs: Path) -> None:
     run = revoked_from_a_stopped_queue(logs)
     assert not take_start(run, uuid_of(run))
+    queue = queue_of(run)
     signal_queue(run, signal.SIGCONT)
-    until("the queue has ended", lambda: not queue_of(run))
+    until_dead(queue)
     assert begun(run) == 0
     [again] = reconcile([run])
     assert again.deed is Deed.SUBMITTED
