@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from functools import lru_cache
 
 from hpc_llm.causes.cause import Cause, sign
 
@@ -47,15 +48,24 @@ def _collides_with_itself(text: bytes, position: int) -> bool:
     return not labelled and _SEVERAL_TASKS.search(text, position, end) is not None and _processes(text, start, end) > 1
 
 
-def _lines(text: bytes, start: int, end: int) -> Iterator[bytes]:
-    """The lines with one of the messages, each once."""
-    position = start
-    for _ in range(_MOST_LINES):
-        found = _SAID.search(text, position, end)
-        if found is None:
-            return
-        yield _line(text, found.start())
-        position = max(text.find(b"\n", found.end()), found.end())
+def _lines(text: bytes, start: int, end: int) -> list[bytes]:
+    """The lines with one of the messages between these positions, each once."""
+    places = _places(text)
+    first = bisect_left(places, start)
+    return [_line(text, place) for place in places[first : min(first + _MOST_LINES, bisect_left(places, end))]]
+
+
+@lru_cache(maxsize=1)
+def _places(text: bytes) -> list[int]:
+    """Where each line with one of the messages has the first of them: of a storm each message asks for those near it."""
+    places, end = [], -1
+    for found in _SAID.finditer(text):
+        if found.start() > end:
+            places.append(found.start())
+            end = text.find(b"\n", found.end())
+            if end < 0:
+                break
+    return places
 
 
 def _line(text: bytes, position: int) -> bytes:
@@ -65,12 +75,14 @@ def _line(text: bytes, position: int) -> bytes:
     return text[begin : end if end >= 0 else begin + _LONGEST]
 
 
+@lru_cache(maxsize=256)
 def _port_of(line: bytes) -> bytes | None:
     """The last port that the line names: before it stand the numbers of ranks and of lines of code."""
     found = _PORT.findall(line)
     return found[-1] if found else None
 
 
+@lru_cache(maxsize=256)
 def _labels(line: bytes) -> tuple[bytes | None, bytes | None]:
     """The node and the number of the task or rank that say it, as far as the line begins with them."""
     found = _LABEL.match(line)

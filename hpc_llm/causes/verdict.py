@@ -257,7 +257,8 @@ def _without_explained(roots: list[Found]) -> list[Found]:
     explained: dict[str, int] = {}
     for cause in {f.cause.id: f for f in roots if f.precedence >= _firm(f.cause)}.values():
         explained |= {one: max(cause.precedence, explained.get(one, 0)) for one in cause.cause.explains}
-    left = [f for f in roots if not _is_explained(f, explained) and not _follows(f, roots)]
+    explaining = _explaining_later(roots)
+    left = [f for f in roots if not _is_explained(f, explained) and not _follows(f, explaining)]
     return left or roots
 
 
@@ -266,13 +267,19 @@ def _is_explained(one: Found, explained: Mapping[str, int]) -> bool:
     return one.cause.id in explained and (one.sign.precedence or 0) <= explained[one.cause.id]
 
 
-def _follows(one: Found, roots: Sequence[Found]) -> bool:
+def _explaining_later(roots: Sequence[Found]) -> dict[str, list[Found]]:
+    """Of each cause, by its id, the messages that explain it where it follows them."""
+    explaining: dict[str, list[Found]] = {}
+    for one in roots:
+        if one.precedence >= _firm(one.cause):
+            for name in one.cause.explains_later | one.sign.explains_later:
+                explaining.setdefault(name, []).append(one)
+    return explaining
+
+
+def _follows(one: Found, explaining: Mapping[str, list[Found]]) -> bool:
     """Whether it comes after a message that explains what follows it."""
-    said = (
-        f
-        for f in roots
-        if one.cause.id in f.cause.explains_later | f.sign.explains_later and f.precedence >= _firm(f.cause)
-    )
+    said = explaining.get(one.cause.id, [])
     first = min(said, key=lambda f: f.position if f.file == one.file else -1, default=None)
     return first is not None and _is_later(one, first)
 

@@ -69,6 +69,18 @@ _TIME = re.compile(
 )
 
 
+_HAS_MINUTES = re.compile(rb":[0-5]\d")
+"""Is in every time, and takes a hundredth of the time that the searches for times take."""
+_LONGEST_BEFORE = 64
+"""Bytes of a date and a time before their minutes, at most."""
+
+
+def _times_from(text: bytes, begin: int, end: int) -> int:
+    """Where times between these positions begin at the earliest; `end` where there is none."""
+    minutes = _HAS_MINUTES.search(text, begin, max(begin, end))
+    return max(begin, end) if minutes is None else max(begin, minutes.start() - _LONGEST_BEFORE)
+
+
 _OF_AN_END = re.compile(
     rb"(?im)cancelled at|\bdue to (?:time limit|preemption|node fail)|\*\*\* (?:JOB|STEP) \d|\b(?:end(?:ed|s|ing)?|finish(?:ed|es)?|complet(?:ed?|ion)|done|exit(?:ed|ing)?|stopp?(?:ed|ing)?|"
     rb"terminat(?:ed|ing)|fail(?:ed|ure)?|killed|saved|elapsed|total)\b|^ +time +: "
@@ -81,6 +93,8 @@ _OF_A_STEP = re.compile(
     rb"|\bepoch[ #:=\[]{1,4}\d{1,7}(?:/\d{1,7})?[\]:, ]{1,3}(?:is |was |has )?(?:completed?|finished|done|ended|over)\b"
     rb"|\b(?:completed|finished|end of|done with)[ \t]epoch[ #:=]{1,3}\d"
 )
+_WORDS_OF_A_STEP = (b"<", b"train_runtime", b"step", b"iter", b"samplespersec", b"loss", b"epoch")
+"""One of them is in each of these, whatever its capitals, and is found in a hundredth of the time."""
 
 
 _WAITED = rb"(?:submi(?:t(?:ted)?|ssion)|qsub|eligible|accrued?|(?:en)?queued?)(?:[ _-]?(?:time|date))?"
@@ -137,7 +151,8 @@ def _date(stamp: re.Match[bytes]) -> str | None:
 
 def is_under_way(text: bytes, begin: int, end: int) -> bool:
     """Whether a step is told of between these positions."""
-    return _OF_A_STEP.search(text, begin, max(begin, end)) is not None
+    words = text[begin:end].lower()
+    return any(one in words for one in _WORDS_OF_A_STEP) and _OF_A_STEP.search(text, begin, max(begin, end)) is not None
 
 
 def first_and_last(text: bytes, begin: int, end: int) -> tuple[datetime, datetime] | None:
@@ -150,7 +165,7 @@ def first_and_last(text: bytes, begin: int, end: int) -> tuple[datetime, datetim
 
 
 def _times(text: bytes, begin: int, end: int) -> Iterator[datetime]:
-    for one in _TIME.finditer(text, begin, max(begin, end)):
+    for one in _TIME.finditer(text, _times_from(text, begin, end), max(begin, end)):
         if (date := _date(one)) is not None and _tells_of_a_program(text, *one.span()):
             with contextlib.suppress(ValueError):  # no day of a calendar
                 yield datetime.fromisoformat(f"{date}T{one['time'].decode()}")
@@ -178,21 +193,22 @@ class FirstTime:
         """
         if not self.left:
             return None
-        stamps = list(islice(_TIME.finditer(text, begin, max(begin, end)), self.left))
+        start = _times_from(text, begin, end)
+        stamps = list(islice(_TIME.finditer(text, start, max(begin, end)), self.left))
         match = next((one for one in stamps if _date(one) and _tells_of_a_program(text, *one.span())), None)
         self.left -= len(stamps)
         if self.above is None:
             until = end if match is None else match.start()
-            self.above = first_short(text, begin, until, _tells_of_a_program, _OF_AN_END)
+            self.above = first_short(text, start, until, _tells_of_a_program, _OF_AN_END)
         if match is None:
-            if TRACEBACK in text[begin:end] or _OF_A_STEP.search(text, begin, max(begin, end)):
+            if TRACEBACK in text[begin:end] or is_under_way(text, begin, end):
                 self.left = 0
             return None
         self.left = 0
         line = text.rfind(b"\n", begin, match.start()) + 1
         line_end = text.find(b"\n", match.end())
         line_end = line_end if line_end >= 0 else len(text)
-        if _OF_AN_END.search(text, max(line, begin), line_end) or _OF_A_STEP.search(text, begin, line_end):
+        if _OF_AN_END.search(text, max(line, begin), line_end) or is_under_way(text, begin, line_end):
             return None
         if TRACEBACK in text[begin:line]:
             return None

@@ -74,6 +74,6 @@ def test_tasks_that_met_others_at_ports_of_their_own(diagnose: Any) -> None:
 
 
 def test_a_storm_of_them_takes_no_time(diagnose: Any) -> None:
-    text, begin = "".join(f"0: {NEW.format(29500)}" for _ in range(20_000)), time.process_time()
+    text, begin = "".join(f"0: {NEW.format(29500)}" for _ in range(4_000)), time.process_time()
     assert diagnose(text).retry
-    assert time.process_time() - begin < 30
+    assert time.process_time() - begin < 10

@@ -91,6 +91,6 @@ def test_pieces_of_a_log_say_what_the_whole_says(tmp_path: Path, monkeypatch: py
 
 def test_a_log_of_nothing_but_ends_is_read_quickly() -> None:
     began = time.process_time()
-    reading = parse_stream("x.log", io.BytesIO(ENDS["walltime"].encode() * 2000))
+    reading = parse_stream("x.log", io.BytesIO(ENDS["walltime"].encode() * 500))
     assert [row.outcome for row in reading.rows] == ["TIMEOUT"]
-    assert time.process_time() - began < 30
+    assert time.process_time() - began < 10

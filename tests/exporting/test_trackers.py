@@ -40,6 +40,12 @@ def exported(run: Path, to: str, out: Path, *more: str) -> dict[str, Any]:
     return dict(sent)
 
 
+def sent_again(run: Path, to: str, out: Path, **more: str) -> dict[str, Any]:
+    """The same from Python, in which the tracker's library is imported once."""
+    (sent,) = hpc_llm.export(run, to=to, output=out, **more).runs
+    return sent.to_dict()
+
+
 def losses(run: Path) -> dict[int, float]:
     return {step["step"]: step["loss"] for step in read_json_lines(RunPaths(run).steps)}
 
@@ -116,7 +122,7 @@ def test_mlflow_finds_the_run_again_in_its_database(trained: Path, tmp_path: Pat
     def found() -> dict[str, Any]:
         return {one.info.run_id: one for one in client.search_runs([mine])}
 
-    assert exported(trained, "mlflow", tmp_path, "--project", "mine")["state"] == UNCHANGED
+    assert sent_again(trained, "mlflow", tmp_path, project="mine")["state"] == UNCHANGED
     assert list(found()) == [run_id]
     run = found()[run_id]
     assert (run.info.status, run.info.run_name, run.data.params["batch.micro_batch_size"]) == ("FINISHED", "real", "2")
@@ -129,7 +135,7 @@ def test_mlflow_finds_the_run_again_in_its_database(trained: Path, tmp_path: Pat
     assert run.data.metrics["result.tokens_per_second"] == pytest.approx(result["tokens_per_second"])
     assert run.data.tags["hpc_llm.outcome"] == "COMPLETED"
     client.delete_tag(run_id, "hpc_llm.digest")  # as where it was interrupted
-    again = exported(trained, "mlflow", tmp_path, "--project", "mine")
+    again = sent_again(trained, "mlflow", tmp_path, project="mine")
     assert again["state"] == WRITTEN and list(found()) == [again["place"].partition(" run ")[2]] != [run_id]
     assert holds(tmp_path, SECRET, "of-nobodys-concern") == []
 
@@ -141,7 +147,8 @@ def test_mlflow_keeps_runs_in_a_folder_where_one_is_named(
     store = tmp_path / "store"
     sent = exported(folder.run.root, "mlflow", tmp_path / "out", "--uri", str(store))
     assert sent["state"] == WRITTEN and not (tmp_path / "out").exists()
-    assert exported(folder.run.root, "mlflow", tmp_path / "out", "--uri", str(store)) == {**sent, "state": UNCHANGED}
+    again = sent_again(folder.run.root, "mlflow", tmp_path / "out", uri=str(store))
+    assert again == {**sent, "state": UNCHANGED}
     evaluated = next(store.rglob("metrics/eval_loss")).read_text().splitlines()
     assert [line.split()[1:] for line in evaluated] == [["2.5", "10"], ["2.5", "20"]]
 

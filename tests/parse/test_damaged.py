@@ -133,7 +133,7 @@ def test_no_step_of_a_real_log_that_ends_in_a_line_says_what_the_whole_one_does_
             begin = text.rfind(line)
             # Without the line a library's lines may stand in for it.
             figures = {(step, name, value) for _, step, name, value in whole | said(text[:begin])}
-            for end in range(begin + len(line) // 3, begin + len(line), 1 + len(line) // 6):
+            for end in range(begin + len(line) // 3, begin + len(line), 1 + len(line) // 4):
                 found = {(step, name, value) for _, step, name, value in said(text[:end]) if name != "run_id"}
                 assert found <= figures, (path.name, text[begin:end])
             seen += 1

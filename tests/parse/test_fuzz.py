@@ -72,7 +72,7 @@ def test_random_bytes(data):
 
 
 @given(text)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @example("\n".join(FRAGMENTS))
 @example("\n".join(reversed(FRAGMENTS)))
 def test_lines_cut_shuffled_and_with_other_numbers(found):

@@ -14,7 +14,7 @@ import pytest
 from hpc_llm.errors import PassedOverWarning
 from hpc_llm.parsing import parallel, parse_paths, parse_steps, parse_stream
 
-NOISE = "[rank0]: a word about nothing that a program prints now and then, and no figure in it at all\n" * 900
+LINE = f"[rank0]: {'a word about nothing that a program prints now and then, and no figure in it at all; ' * 10}\n"
 HEAD = (
     "using world size: 16, data-parallel-size: 4, tensor-model-parallel size: 1, pipeline-model-parallel size: 4\n"
     "------------------------ arguments ------------------------\n"
@@ -28,7 +28,7 @@ OWN = "".join(
 
 def long_log(end: str = "") -> str:
     """More than 3 MiB with 40 steps of the engine, the first behind what is read at once."""
-    return HEAD + NOISE * 26 + NOISE.join(STEPS) + end
+    return HEAD + LINE * 2500 + (LINE * 30).join(STEPS) + end
 
 
 def write(path: Path, text: str) -> Path:

@@ -33,7 +33,7 @@ from hpc_llm.runs import status
 from hpc_llm.runs.looks import look
 
 COMMAND = Path(sys.executable).with_name("hpc-llm")
-NUM_CASES = 350
+NUM_CASES = 250
 THROUGH_THE_COMMAND = 60
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """For folders that are made and removed by the thousand; None: where temporary files usually lie."""

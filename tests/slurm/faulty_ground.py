@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CLOCK_AHEAD = """\
-import datetime, os, time
-_ahead, _real = float(os.environ["CHAOS_AHEAD"]), time.time
+import datetime, os, sys, time
+_ahead, _real, _class = float(os.environ["CHAOS_AHEAD"]), time.time, datetime.datetime
 time.time = lambda: _real() + _ahead
 time.time_ns = lambda: int(time.time() * 1e9)
 class _Ahead(datetime.datetime):
@@ -17,6 +17,9 @@ class _Ahead(datetime.datetime):
     def now(cls, tz=None):
         return cls.fromtimestamp(time.time(), tz)
 datetime.datetime = _Ahead
+for _module in list(sys.modules.values()):  # of a copy, which has imported them
+    if getattr(_module, "datetime", None) is _class:
+        _module.datetime = _Ahead
 """
 
 

@@ -52,8 +52,9 @@ class LoginNode:
         self, *words: str, environ: dict[str, str] | None = None, under: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
         """The command, run to its end, whatever its exit code."""
-        is_plain = not under and not any(name.startswith("PYTHON") for name in environ or {})
-        if self.slurm.commands is not None and is_plain:
+        reads_another_clock = "CHAOS_AHEAD" in (environ or {})
+        is_plain = reads_another_clock or not any(name.startswith("PYTHON") for name in environ or {})
+        if self.slurm.commands is not None and is_plain and not under:
             return copied_command(
                 self.slurm.commands,
                 [COMMAND, *last_said(words)],

@@ -240,7 +240,7 @@ def test_each_rank_holds_its_share_only(method: str, whole: float, optimizer: fl
         )  # fp32 copy, two moments
 
 
-@pytest.mark.parametrize(("method", "below"), [("z3", 4.0), ("q", 4.0), ("qlora", 6.0)])
+@pytest.mark.parametrize(("method", "below"), [("z3", 4.0), ("qlora", 6.0)])
 def test_what_is_chosen_when_nothing_is_said_learns(
     method: str, below: float, run_plan: RunPlan, tmp_path: Path
 ) -> None:

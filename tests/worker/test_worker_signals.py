@@ -63,11 +63,10 @@ def test_what_is_told_of_a_run_that_was_stopped_is_what_is_written_down(
     )
     paths = RunPaths(tmp_path / "run")
     plan = make_plan("ddp", world_size=ranks, steps=100_000, micro_batch_size=1, sequence_length=16, engine="plain")
-    # Which processes are the ranks of several, their family tells: that of a copy is another's.
-    process = start_worker(paths.root, plan, *launch, **(variables_for(copies) if ranks == 1 else {}))
+    process = start_worker(paths.root, plan, *launch, **variables_for(copies))
     wait_for_steps(paths, 50)
-    for pid in [each for each in family(process.pid) if not children_of(each)]:
-        os.kill(pid, signal.SIGTERM)
+    for rank in range(ranks):
+        os.kill(int((paths.root / f"pid-{rank}").read_text()), signal.SIGTERM)
     process.communicate(timeout=300)
     rows, result = list(read_json_lines(paths.steps)), read_json(paths.result)
     times = [row["step_time_s"] for row in rows if not row["warmup"]]
