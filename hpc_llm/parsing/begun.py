@@ -20,6 +20,8 @@ class _Waiting:
     run: LogRun
     begin: int
     """Where in the log."""
+    before: LogRun | None = None
+    """The run whose end the one time above it may tell as well: no time stands above that one then."""
     time: FirstTime = field(default_factory=FirstTime)
 
 
@@ -37,25 +39,34 @@ class Begun:
     since_time: str | None = None
     since_span: _Span = None
     """The first and the last time that stand there."""
+    last: LogRun | None = None
+    """The run that began last."""
+
+    @staticmethod
+    def of(first: LogRun) -> Begun:
+        """That of a log, with which this run begins."""
+        return Begun([_Waiting(first, 0)], last=first)
 
     def add(self, run: LogRun, begin: int, offset: int = 0, chunk: bytes = b"", opening: int = 0) -> None:
         """A run begins at this place of the log; the chunk at hand does at `offset`, and the run opens at `opening` of it."""
+        before, self.last = self.last, run
         since = max(0, begin - offset)
         span = first_and_last(chunk, since, opening)
         if begin < offset:
             span = _joined(self.since_span, span)
         if span is not None and span[1] - span[0] > _APART:
-            self.waiting.append(_Waiting(run, begin, FirstTime(left=0)))
+            self.waiting.append(_Waiting(run, begin, time=FirstTime(left=0)))
             return
+        before = before if span is not None and span[0] == span[1] else None
         tells_of_steps = is_under_way(chunk, since, opening) or (begin < offset and not self.since.left)
         if span is None and (tells_of_steps or begin + WITHIN < offset + opening):  # the last words of the run before
             begin = offset + opening
         if begin >= offset:
-            self.waiting.append(_Waiting(run, begin))
+            self.waiting.append(_Waiting(run, begin, before))
             return
-        if self.since_time is not None:
+        if self.since_time is not None and (before is None or "started_at" in before.values):
             run.values.setdefault("started_at", self.since_time)
-        self.waiting.append(_Waiting(run, begin, replace(self.since)))
+        self.waiting.append(_Waiting(run, begin, before, replace(self.since)))
 
     def note(self, chunk: bytes, offset: int, last: LogRun, taken_to: int) -> None:
         """Give the runs that began in this chunk, or not long before, the first time printed since; `last` goes on behind it,
@@ -74,6 +85,6 @@ class Begun:
         next_begins = [one.begin for one in self.waiting[1:]] + [end]
         for one, limit in zip(self.waiting, next_begins, strict=True):
             time = one.time.of(chunk, max(0, one.begin - offset), min(one.begin + WITHIN, limit) - offset)
-            if time is not None:
+            if time is not None and (one.before is None or "started_at" in one.before.values):
                 one.run.values.setdefault("started_at", time)
         self.waiting = [one for one in self.waiting if one.run is last and one.time.left and one.begin + WITHIN > end]

@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import islice
 
 from hpc_llm.causes.tracebacks import TRACEBACK
-from hpc_llm.parsing.rules import Kind, Rule, Value, rule
+from hpc_llm.parsing.rules import REPORTED, Kind, Rule, Value, rule
 from hpc_llm.parsing.short_times import ShortTime, first_short
 
 CELL = b"\n\x1dnext cell\n"
@@ -22,6 +22,17 @@ END_OF_JOB = b"CANCELLED AT "
 """Is in every message by which Slurm ends a job or a step: steps after it are those of another run."""
 
 JOB_OVER = re.compile(rb"\*\*\* (?:JOB (?P<job>\S+)|STEP (?P<step>[^\s.]+)\S*) ON \S+ CANCELLED AT [^\n]*")
+
+LSF_OVER = re.compile(rb"^The output \(if any\) is above this job summary\.$", re.MULTILINE)
+"""Ends LSF's report on a job, where that stands behind what the job printed."""
+
+
+def _lsf_started(match: re.Match[bytes]) -> Mapping[str, Value]:
+    """When LSF started the job on which it reports."""
+    with contextlib.suppress(ValueError):
+        return {"started_at": datetime.strptime(match["time"].decode(), "%b %d %H:%M:%S %Y").isoformat()}
+    return {}
+
 
 _UNITS = {b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30, b"TiB": 1 << 40}
 
@@ -60,6 +71,18 @@ RULES: tuple[Rule, ...] = (
     rule(Kind.RUN, r"\*\*\* STEP (?P<job_id>\d+)\.\w+ ON ", literal="*** STEP "),
     rule(Kind.RUN, r"StepId=(?P<job_id>\d+)\.", literal="StepId="),
     rule(Kind.RUN, r"in step (?P<job_id>\d+)\.\w+ cgroup", literal=" cgroup"),
+    rule(
+        Kind.RUN,
+        r"^Subject: Job (?P<job_id>\d{1,18}): <[^\n]{0,400}> in cluster <",
+        lambda match: {"job_id": match["job_id"].decode(), REPORTED: 1},
+        literal="Subject: Job ",
+    ),
+    rule(
+        Kind.RUN,
+        r"^<[^\n]{1,4000}> was used as the working directory\.\nStarted at [A-Z][a-z]{2} (?P<time>[A-Z][a-z]{2} [ \d]\d [\d:]{8} 20\d\d)$",
+        _lsf_started,
+        literal="\nStarted at ",
+    ),
     rule(Kind.RUN, r"\bSLURM_JOB(?:_?ID|ID)=['\"]?(?P<job_id>\d+)\b", literal="SLURM_JOB"),
 )
 

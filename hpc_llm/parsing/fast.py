@@ -25,6 +25,8 @@ from hpc_llm.parsing.sample import LossAt
 from hpc_llm.parsing.work import VARIES
 from hpc_llm.text import sources
 
+CHUNK = 1 << 18
+"""Bytes that are taken at once."""
 FEWEST_STEPS = 64
 """A chunk with fewer step lines than this is worth the careful lane."""
 

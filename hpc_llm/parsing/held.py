@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hpc_llm.parsing.copies import Copies, is_next_bar
 from hpc_llm.parsing.matches import Hit
-from hpc_llm.parsing.rules import FIRST_BAR, TRAINS, Kind, Rule, Value
-from hpc_llm.parsing.run import OF_THE_JOB, LogRun
+from hpc_llm.parsing.rows import STEP_COLUMNS
+from hpc_llm.parsing.rules import BEGINS, FIRST_BAR, TRAINS, Kind, Rule, Value, leave_empty
+from hpc_llm.parsing.run import OF_THE_JOB, PEAKS, RESULTS, LogRun
 
 SETTINGS = frozenset(
     """accelerator backend bf16 divided data_parallel_ranks fp16 global_batch_size gpus_per_node gradient_accumulation_steps
@@ -20,12 +22,20 @@ SETTINGS = frozenset(
 """Facts that hold for a whole run, which programs say before its first step."""
 
 
+_STEP_FIELDS = frozenset(STEP_COLUMNS)
 OF_BARS = ("bar ", "at_0 ", "begun ", FIRST_BAR)
 """How the names begin of what is known of progress bars."""
 _FEW = 8
 """Steps after which two programs that print in turns would have been seen."""
+_ROUNDED = 0.02
+"""An epoch is printed with two digits or more."""
 OF_ONE_RUN = ("world_size", "gpu")
 """What no run changes: a program that goes on from a checkpoint on other ranks, or on another GPU, has rates of its own."""
+
+
+def of_the_run(values: Mapping[str, Value]) -> dict[str, Value]:
+    """What a step line says of the whole run."""
+    return {n: v for n, v in values.items() if n in PEAKS or n not in _STEP_FIELDS}
 
 
 def is_another_setup(known: Mapping[str, Value], later: Mapping[str, Value]) -> bool:
@@ -64,6 +74,16 @@ def _starts(rule: Rule, below: bool) -> bool:
     return rule.kind is Kind.START and not below if not rule.aside else rule.kind is Kind.SETUP
 
 
+def _goes_back(run: LogRun, epoch: Value) -> bool:
+    """Whether steps of a later epoch were seen, however both are rounded."""
+    return run.has_steps and not run.numbered and run.last is not None and float(epoch) + _ROUNDED < run.last
+
+
+def _is_behind_end(run: LogRun, values: Mapping[str, Value]) -> bool:
+    """Whether these are results of an epoch, behind the end of a training that told its own."""
+    return run.closed and "order" in values and "order" in run.values and not RESULTS.isdisjoint(values)
+
+
 @dataclass
 class Held:
     """What was said since the last step; of a library below the program apart, as `LogRun` keeps it."""
@@ -74,11 +94,16 @@ class Held:
     """The format of the last step line that began no copy."""
     behind: LogRun | None = None
     """The run in whose place another program's, or one with another total, came."""
+    results: list[Mapping[str, Value]] = field(default_factory=list)
+    """What an evaluation behind the end of training came to, at the epoch at which that ended: the next training may have come there, too."""
 
     def take(
         self, run: LogRun, values: Mapping[str, Value], below: bool, found: Hit, chunk: bytes
     ) -> Mapping[str, Value]:
-        """Keep the settings among `values` where `run` may be over; the rest, which `run` can learn at once."""
+        """Keep the settings among `values` where `run` may be over, and results; the rest, which `run` can learn at once."""
+        if _is_behind_end(run, values) and not below:
+            self.results.append(values)
+            return {}
         if not (run.has_steps or run.closed):
             if found.rule is not None and _starts(found.rule, below):
                 run.doubt.restart(chunk, found.start, (run.values, run.companion))
@@ -138,8 +163,37 @@ class Held:
             run.learn(self.companion, companion=True)
             self.values, self.companion = {}, {}
 
-    def give_unknown(self, run: LogRun) -> None:
-        """No step follows, so they may be of `run`, or of a program that came to nothing: `run` learns what it lacks."""
+    def are_of_next(
+        self, run: LogRun, values: Mapping[str, Value], found: Hit, chunk: bytes, since: int, copies: Copies
+    ) -> bool:
+        """Whether what a line tells is of the run that follows `run`, whose last step ends at `since`."""
+        if BEGINS in values or (FIRST_BAR in values and is_next_bar(run, chunk[max(0, since) : found.start])):
+            return True
+        if "order" not in values or found.is_step or RESULTS.isdisjoint(values):
+            return False
+        if run.closed:
+            is_other = _is_behind_end(run, values) and values["order"] != run.values["order"]
+        else:
+            is_other = _goes_back(run, values["order"]) and copies.has_failed(chunk, since, found.start)
+        return is_other and not copies.is_of_another_rank(run, found, chunk)
+
+    def give_results(self, run: LogRun, order: Value | None) -> None:
+        """Another training is at that epoch. Where it is beyond the one at which results were told, they may be of either: of `run` is then
+        what it told before its end."""
+        results, self.results = self.results, []
+        if any(order is not None and float(order) > float(one["order"]) for one in results):
+            names = sorted(RESULTS.intersection(name for one in results for name in one))
+            lacking = [name for name in names if name not in run.values]
+            if lacking:
+                leave_empty(run.values, f"{', '.join(lacking)}: two trainings may have come to it")
+            return
+        for one in results:
+            run.learn(one)
+
+    def give_unknown(self, run: LogRun, order: Value | None = None) -> None:
+        """No step follows, so they may be of `run`, or of a program that came to nothing: `run` learns what it lacks. `order` is the epoch
+        that another training tells first."""
+        self.give_results(run, order)
         lacking = {n: v for n, v in self.values.items() if n not in run.values}
         lacking_below = {n: v for n, v in self.companion.items() if n not in run.companion}
         self.values, self.companion = {}, {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from hpc_llm.causes.later import PARTS
 from hpc_llm.parsing.aftermath import Aftermath
@@ -10,6 +11,7 @@ from hpc_llm.parsing.joining import merge
 from hpc_llm.parsing.rules import Value
 from hpc_llm.parsing.run import OF_THE_JOB, LogRun
 
+_STILL_ENDING = 4096
 _OF_SRUN = re.compile(rb"(?:[^\w\n]{0,8}srun: [^\n]{0,1000}\n)*")
 
 
@@ -44,6 +46,17 @@ def is_own(run: LogRun) -> bool:
     )
 
 
+def is_of_before(run: LogRun) -> bool:
+    """Whether it is no run, with all its text known, but the end of the one before."""
+    return not is_own(run) or (run.heads.is_bare and not run.has_steps)
+
+
+def goes_on(run: LogRun, number: float | None, behind: int) -> bool:
+    """Whether this is the next step of a run whose job was said to be over so many bytes before: processes have time to end, and samples
+    say anything."""
+    return behind <= _STILL_ENDING and run.goes_on(number)
+
+
 def compare(run: LogRun, before: LogRun) -> None:
     """Let a run, if it stands behind the end of a job, be compared with how the one before it began."""
     if run.aftermath is not None:
@@ -72,12 +85,25 @@ def _is_part(run: LogRun, after: Aftermath) -> bool:
 def rejoined(runs: list[LogRun], job: int | None) -> list[LogRun]:
     """The runs, each with the last words of its job; of a file that is one job's, `job`, what others are quoted with, too."""
     joined: list[LogRun] = []
+    _leave_begins_empty(runs)
     for run in runs:
         if joined:
             compare(run, joined[-1])
-        is_part = not is_own(run) or (job is not None and run.aftermath is not None and not run.has_steps)
+        is_part = is_of_before(run) or (job is not None and run.aftermath is not None and not run.has_steps)
         if joined and is_part:
             merge(joined[-1], run)
         else:
             joined.append(run)
     return joined
+
+
+def _leave_begins_empty(runs: list[LogRun]) -> None:
+    """Take the begin from runs of which two jobs may have told it: the one that wrote into the file at the same time has none of its own."""
+    for run in runs:
+        if run.heads.may_be_of_two and not run.has_steps:
+            run.values.pop("started_at", None)
+    for before, run in pairwise(runs):
+        numbers = [one.values.get("job_id") for one in (before, run)]
+        if is_another(*numbers) and before.heads.count > 1 and not run.heads.count:
+            before.values.pop("started_at", None)
+            run.values.pop("started_at", None)

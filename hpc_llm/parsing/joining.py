@@ -62,6 +62,7 @@ def merge(run: LogRun, later: LogRun) -> None:
         run.flush()
     run.closed = run.closed or later.closed
     run.job_over = run.job_over or later.job_over
+    run.heads.merge(later.heads)
     if later.aftermath is not None:
         run.tail.look_behind_end(later.tail)
     run.tail.merge(later.tail, later.lines)

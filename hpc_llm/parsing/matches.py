@@ -13,6 +13,7 @@ from enum import Enum
 
 from hpc_llm.causes.schedulers import is_quoted
 from hpc_llm.parsing import facts
+from hpc_llm.parsing.heads import HEAD
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Rule, Value
 
@@ -27,6 +28,8 @@ class Border(Enum):
 
     CELL = "the next cell of a notebook"
     JOB_OVER = "the scheduler ended the job"
+    REPORTED = "the scheduler's report on the job is over"
+    HEAD = "a table with which the script of a job may begin"
 
 
 @dataclass(slots=True)
@@ -105,6 +108,11 @@ def _borders(chunk: bytes) -> Iterator[Hit]:
         for match in facts.JOB_OVER.finditer(chunk):
             if not is_quoted(chunk, match.start(), match.end()):  # after all else at its place
                 yield Hit(match.start(), match.end(), 1 << 30, match=match, border=Border.JOB_OVER)
+    if b"The output (if any) is above" in chunk:
+        for match in facts.LSF_OVER.finditer(chunk):
+            yield Hit(match.start(), match.end(), 1 << 30, match=match, border=Border.REPORTED)
+    for match in HEAD.finditer(chunk) if b"\n| NVIDIA-SMI " in chunk else ():
+        yield Hit(match.start(), match.end(), -1, match=match, border=Border.HEAD)
     for match in facts.START.finditer(chunk):  # before all else at its place
         yield Hit(match.start(), match.end(), -1, border=Border.CELL)
 

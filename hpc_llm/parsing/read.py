@@ -33,7 +33,7 @@ from hpc_llm.parsing.registry import (
     is_own,
 )
 from hpc_llm.parsing.rows import STEP_COLUMNS, UNKNOWN_FORMAT, Row, Step
-from hpc_llm.parsing.rules import Value
+from hpc_llm.parsing.rules import REPORTED, Value
 from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.scan import Scanner
@@ -277,9 +277,10 @@ def _known_runs(runs: Sequence[LogRun]) -> list[tuple[LogRun, Row]]:
     seen = [run for run in runs if not run.empty] or runs[:1]
     for run in seen[:-1]:
         run.tail.is_followed = True
-    worked = [run for run in seen if not run.idle and not tells_settings_alone(run)]
+    worked = [run for run in seen if REPORTED in run.values or not (run.idle or tells_settings_alone(run))]
     rows = [(run, row_of(run)) for run in worked or seen]
-    known = [(run, row) for run, row in rows if row.format != UNKNOWN_FORMAT]
+    is_job = len(rows) > 1  # of several jobs one that said nothing is one
+    known = [(run, row) for run, row in rows if row.format != UNKNOWN_FORMAT or (is_job and REPORTED in run.values)]
     cell = None if known else cells.as_run(runs)
     if cell is not None:
         return [(cell, row_of(cell))]

@@ -89,8 +89,8 @@ TRAINS, EVALUATES, PREDICTS = "trains", "evaluates", "predicts"
 """With these the log shows what a program did that can train: it trained, it evaluated, it answered samples."""
 BEFORE_TRAINING = "evaluates_before_training"
 """What it evaluated may have been all, or the first that its training does."""
-BELOW = "steps_below"
-BELOW_SINCE = "steps_below_since"
+REPORTED = "reported"  # by the scheduler, whatever the job printed
+BELOW, BELOW_SINCE = "steps_below", "steps_below_since"
 """Under these names a run counts the steps that a library below its program printed before the program's first, and since."""
 
 OTHER_NAMES = {"words_per_second_per_gpu": "tokens_per_second_per_gpu"}

@@ -22,6 +22,7 @@ from hpc_llm.parsing.commas import LOSS_UNREAD
 from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
 from hpc_llm.parsing.doubt import Doubt
 from hpc_llm.parsing.gaps import Gaps
+from hpc_llm.parsing.heads import Heads
 from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.opening import Line, Opening
@@ -44,7 +45,7 @@ FIRST_COUNTS = frozenset(("started_at", "gpu", "job_id", "batch_loss_first"))
 """Facts that a log may repeat with other values later; for all others the last one counts."""
 OF_THE_JOB = ("gpu", "job_id", "nodes")
 """Facts that a log prints once for all of its runs."""
-_RESULTS = frozenset(("eval_loss", "eval_accuracy", "perplexity"))
+RESULTS = frozenset(("eval_loss", "eval_accuracy", "perplexity"))
 _RECENT = 4
 _STEP_FIELDS = frozenset(STEP_COLUMNS)
 _OF_THE_STEP = (_STEP_FIELDS | MEASURED) - PEAKS
@@ -84,6 +85,7 @@ class LogRun:
     """The end of its text, which may say how it ended."""
     aftermath: Aftermath | None = None
     """It begins where a line names another job, or one was over."""
+    heads: Heads = field(default_factory=Heads)
     job_over: bool = False
     """The scheduler said that the job was over."""
     lines: int = 0
@@ -191,6 +193,7 @@ class LogRun:
         """Some more of its text: what it shows of other jobs, and of time in which no step took place."""
         if self.aftermath is not None:
             self.aftermath.look(text)
+        self.heads.look(text)
         self.bars.look(text)
         self.shown.look(b"" if self.has_steps else text)
 
@@ -219,7 +222,7 @@ class LogRun:
     def learn(self, values: Mapping[str, Value], companion: bool = False, again: bool = False) -> None:
         """Take facts and results of the whole run; what is said `again`, behind its end, only where nothing was known."""
         target = self.companion if companion else self.values
-        self.evaluated = self.evaluated or (self.began and not _RESULTS.isdisjoint(values))
+        self.evaluated = self.evaluated or (self.began and not RESULTS.isdisjoint(values))
         for name, value in values.items():
             if again and name in target:
                 continue  # a program that is started again and finds nothing to do has a time and a rate, too

@@ -14,28 +14,22 @@ from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.parsing import cells, jobs
 from hpc_llm.parsing.aftermath import Aftermath
 from hpc_llm.parsing.begun import Begun
-from hpc_llm.parsing.copies import Copies, is_next_bar
-from hpc_llm.parsing.fast import FastLane, end_of_chunk
-from hpc_llm.parsing.held import Held
+from hpc_llm.parsing.copies import Copies
+from hpc_llm.parsing.fast import CHUNK, FastLane, end_of_chunk
+from hpc_llm.parsing.held import Held, of_the_run
 from hpc_llm.parsing.joining import MOST_RUNS, is_stray, leave_out, merge, rejoin, without_empty
 from hpc_llm.parsing.matches import Border, Hit, WholeHits, hits_in, line_at, stream_of
 from hpc_llm.parsing.mixed import Mixture, first_piece, in_words
 from hpc_llm.parsing.registry import LineFormat, formats_in
-from hpc_llm.parsing.rows import STEP_COLUMNS, TRAIN
-from hpc_llm.parsing.rules import BEGINS, BELOW, BELOW_SINCE, EACH_RANK, FIRST_BAR, LARGEST, PAUSES, Kind, Rule, Value
-from hpc_llm.parsing.run import PEAKS, LogRun
+from hpc_llm.parsing.rows import TRAIN
+from hpc_llm.parsing.rules import BELOW, BELOW_SINCE, EACH_RANK, LARGEST, PAUSES, Kind, Rule, Value
+from hpc_llm.parsing.run import LogRun
 from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.text import sources
 
-CHUNK = 1 << 18
-"""Bytes that are taken at once on the fast lane."""
 SLOW_CHUNK = 1 << 15
 """Bytes that are searched at once until a fast lane is found."""
-STILL_ENDING = 4096
-"""The next step within so many bytes after the scheduler ended the job is of that job still."""
-
-_STEP_FIELDS = frozenset(STEP_COLUMNS)
 
 
 class Scanner:
@@ -76,8 +70,7 @@ class Scanner:
         self._mixture = Mixture()
         self._copies = Copies()
         self._went_back_in: LogRun | None = None
-        self._begun = Begun()
-        self._begun.add(self.run, 0)
+        self._begun = Begun.of(self.run)
         self._use(formats)
 
     def _new_run(self) -> LogRun:
@@ -176,8 +169,8 @@ class Scanner:
 
     def _take(self, found: Hit, chunk: bytes) -> bool:
         """Apply one match; false where it turned out to be no metric."""
-        if found.border is Border.JOB_OVER:
-            self._end_job(found, chunk)
+        if found.border in (Border.JOB_OVER, Border.REPORTED, Border.HEAD):
+            (self._end_job if found.border is Border.JOB_OVER else self._open_job)(found, chunk)
             return True
         if found.rule is None or found.match is None:
             self._later.give_unknown(self.run)
@@ -196,9 +189,9 @@ class Scanner:
         place = found.format.place
         if place is not None and (values := place(values, self.run.known, self.run.has_steps)) is None:
             return False
-        since = max(0, self._last_step_end - self._offset)
-        if BEGINS in values or (FIRST_BAR in values and is_next_bar(self.run, chunk[since : found.start])):
-            self._later.give_unknown(self.run)
+        since = self._last_step_end - self._offset
+        if self._later.are_of_next(self.run, values, found, chunk, since, self._copies):
+            self._later.give_unknown(self.run, values.get("order"))
             self._begin(chunk, found.start, only_after_results=False)
         self._apply(found, found.format, found.rule.kind, values, chunk)
         return True
@@ -213,6 +206,16 @@ class Scanner:
         end = jobs.end_of_last_words(chunk, min(found.end + 1, len(chunk)))
         self._taken_to = self._offset + end
         self._begin(chunk, end, only_after_results=False, aftermath=Aftermath.of(found.match, end, self.run.aftermath))
+
+    def _open_job(self, found: Hit, chunk: bytes) -> None:
+        """Another job begins: behind a report, or with a table if what began with another one failed."""
+        position = found.start if found.border is Border.HEAD else min(found.end + 1, len(chunk))
+        self._hand_over(chunk, position)
+        if self.run.mixed is None and (found.border is Border.REPORTED or self.run.heads.is_over):
+            self._later.give_unknown(self.run)
+            self._taken_to = self._offset + position
+            self._begin(chunk, position, only_after_results=False)
+            self.run.inherited, self.run.heads.opens = {}, len(self.runs) > 1
 
     def _learn_of_job(self, found: Hit, values: Mapping[str, Value], chunk: bytes) -> None:
         """A fact of the job; that of another one is another run's."""
@@ -261,9 +264,9 @@ class Scanner:
             self._aside.update(values)
             count = BELOW_SINCE if self.run.has_steps else BELOW
             self.run.companion[count] = int(self.run.companion.get(count, 0)) + 1
-        of_the_run = {n: v for n, v in values.items() if kind is not Kind.STEP or n in PEAKS or n not in _STEP_FIELDS}
         if kind is not Kind.TICK:
-            self.run.learn(self._later.take(self.run, of_the_run, True, found, chunk), companion=True)
+            facts = of_the_run(values) if kind is Kind.STEP else values
+            self.run.learn(self._later.take(self.run, facts, True, found, chunk), companion=True)
 
     def _step(self, found: Hit, values: Mapping[str, Value], chunk: bytes) -> None:
         """A step line of the program: of a new step, of another run, or another rank's copy."""
@@ -272,7 +275,7 @@ class Scanner:
         number = float(order) if isinstance(order, (int, float)) and abs(order) < LARGEST else None
         step = None if "order" in values else number
         position, distance = self._offset + found.start, self._offset + found.start - self._last_step_end
-        if not jobs.is_own(self.run) and self._goes_on(self.runs[-2], step, position):
+        if not jobs.is_own(self.run) and jobs.goes_on(self.runs[-2], step, position - self._job_over_at):
             rejoin(self.runs)
         if is_stray(self.runs, step):
             rejoin(self.runs)
@@ -280,12 +283,13 @@ class Scanner:
         if is_second or self._is_mixed(found, number, values, chunk):
             return
         failed = self._copies.failed_once(self.run, found, chunk, distance)
-        is_over = self.run.over and not self._goes_on(self.run, step, position)
+        is_over = self.run.over and not jobs.goes_on(self.run, step, position - self._job_over_at)
         if is_over and self._copies.is_behind_end(self.run, number, values, found, chunk, self._rules_of_step):
             self.run.learn_peaks(values)
             return
         is_others = self._copies.is_of_another_rank(self.run, found, chunk)
         if is_over or (self._later.begins_anew(self.run, number) and not is_others):
+            self._later.give_results(self.run, values.get("order"))
             self._begin(chunk, found.start, only_after_results=False)
         elif number is not None and number == self.run.last and self.run.pending and rule not in self._rules_of_step:
             self._rules_of_step.add(rule)
@@ -340,10 +344,6 @@ class Scanner:
         del self.runs[first + 1 :]
         self.run.mixed = in_words(shown)
 
-    def _goes_on(self, run: LogRun, number: float | None, position: int) -> bool:
-        """Whether this is the next step of a run whose job was said to be over: processes have time to end, and samples say anything."""
-        return position - self._job_over_at <= STILL_ENDING and run.goes_on(number)
-
     def _open(self, found: Hit, number: float | None, values: Mapping[str, Value], chunk: bytes) -> None:
         self._flush()
         self._later.give(self.run)
@@ -367,7 +367,7 @@ class Scanner:
             return
         self._flush()
         self._hand_over(chunk, position)
-        if not jobs.is_own(self.run):
+        if jobs.is_of_before(self.run):
             rejoin(self.runs)
         # Else it is left out, and its messages need no search.
         if len(self.runs) <= MOST_RUNS or not self.run.has_steps:
