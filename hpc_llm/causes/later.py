@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from hpc_llm.causes import reports
 from hpc_llm.causes.attempts import Piece, is_over
 from hpc_llm.causes.found import Found
+from hpc_llm.causes.starts import Starts
 
 _TAKEN_DOWN = re.compile(
     r"\*\*\* JOB (?P<job>\d{1,18})(?: .{0,200})? CANCELLED(?: AT (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b)?"
@@ -162,7 +164,8 @@ def _begin_of_last_attempt(begins_with: Opening | None, pieces: Sequence[Piece])
 def begin_of_last(found: Sequence[Found], begins_with: Opening | None, pieces: Sequence[Piece]) -> int:
     """Behind which position stands what is of the last job, attempt or server alone; -1 where all is."""
     of_attempts = _begin_of_last_attempt(begins_with, pieces), _begin_behind_exceptions(found, begins_with, pieces)
-    return max(_begin_of_last_job(found), *of_attempts, _begin_of_last_server(pieces))
+    of_files = reports.begin_of_last(pieces), _begin_of_last_start(pieces)
+    return max(_begin_of_last_job(found), *of_attempts, _begin_of_last_server(pieces), *of_files)
 
 
 def _begin_behind_exceptions(found: Sequence[Found], begins_with: Opening | None, pieces: Sequence[Piece]) -> int:
@@ -176,6 +179,12 @@ def _begin_behind_exceptions(found: Sequence[Found], begins_with: Opening | None
             if behind is not None and begins_with is not None and begins_with.begins_at(text, behind.end()):
                 begins.append(position + behind.end())
     return max(begins) if len(begins) >= _SEVERAL else -1
+
+
+def _begin_of_last_start(pieces: Sequence[Piece]) -> int:
+    """Where a program says last that it starts, as it does in its first line; -1 where it was started once."""
+    starts = Starts() if pieces and pieces[0][0] == 0 else Starts(b"")
+    return max((position + begin for position, text in pieces for begin in starts.of(text)), default=-1)
 
 
 def _begin_of_last_server(pieces: Sequence[Piece]) -> int:

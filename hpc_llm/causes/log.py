@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from hpc_llm.causes import attempts, last_error, later, life, worked, workload
+from hpc_llm.causes import attempts, last_error, later, life, reports, worked, workload
 from hpc_llm.causes.caught import left_over, without_repeated
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
@@ -96,6 +96,8 @@ class LogFindings:
     begins_with: later.Opening | None = None
     earlier: list[Found] = field(default_factory=list)
     """What ended the attempts before the last one."""
+    holds_jobs: bool = False
+    """Whether reports part it into the output of several jobs."""
     workload: str | None = None
     """Whether the program trains or serves, where something was found and the log says which."""
     _first_step: int | None = None
@@ -164,9 +166,12 @@ class LogFindings:
 
     def _leave_out_earlier(self, pieces: Sequence[attempts.Piece]) -> None:
         """Leave out what is of earlier jobs and attempts, of which only the last says how it ended."""
+        self.holds_jobs = reports.are_several(pieces)
+        of_last_job = reports.begin_of_last(pieces)
+        if self.ended_at is not None and self.ended_at < of_last_job:
+            self.ended_at = self.firm_at = self.ended_line = None
         if not self.found:
             return
-        self.went_on = later.went_on([one for one in self.found if one.is_root], pieces)
         begins = attempts.begins_in(pieces)
         begins.append(later.begin_of_last(self.found, self.begins_with, pieces))
         self.earlier = _roots(self.found, sorted(begins))
@@ -175,7 +180,9 @@ class LogFindings:
             (one.position for one in self.found if one.is_root), default=-1
         ):
             self.ended_at = self.firm_at = self.ended_line = None  # an earlier one came to its end
-        self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
+        of_job = [one for one in self.found if one.position > of_last_job]
+        self.found = [one for one in of_job if one.position > begin or not one.cause.undone_by_end]
+        self.went_on = later.went_on([one for one in self.found if one.is_root], pieces)
         self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
 
     def _pass(self, block: Block, blocks: Sequence[Block], following: _Later) -> None:
@@ -260,7 +267,9 @@ def _roots(found: Sequence[Found], begins: Sequence[int]) -> list[Found]:
 
 
 def verdict_on(logs: Sequence[LogFindings]) -> tuple[Verdict, list[Found]]:
-    """The verdict on one job of which only its logs are there, and what it rests on."""
+    """The verdict on one job of which only its logs are there, and what it rests on. Beside a log that is parted into those of several
+    jobs, one that is not tells of nobody knows which of them."""
+    logs = [log for log in logs if log.holds_jobs] or logs
     ended = any(log.ended_at is not None for log in logs)
     overcome = overcome_in(logs)
     found = [
