@@ -22,6 +22,7 @@ from hpc_llm.causes.outlived import (
     without_outlived,
 )
 from hpc_llm.causes.program import NONE, UNKNOWN
+from hpc_llm.causes.relayed import without_relayed
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.secrecy import redacted
 
@@ -253,7 +254,7 @@ def _is_later(one: Found, complaint: Found) -> bool:
 
 def _without_explained(roots: list[Found]) -> list[Found]:
     """Leave out what another cause that was found explains."""
-    roots = _without_later_programs(_without_late_signal(_without_waiting(_without_overcome(roots))))
+    roots = _without_later_programs(_without_late_signal(_without_waiting(_without_overcome(without_relayed(roots)))))
     explained: dict[str, int] = {}
     for cause in {f.cause.id: f for f in roots if f.precedence >= _firm(f.cause)}.values():
         explained |= {one: max(cause.precedence, explained.get(one, 0)) for one in cause.cause.explains}
