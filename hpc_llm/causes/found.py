@@ -25,7 +25,7 @@ from hpc_llm.causes.lines import is_without_numbers, without_numbers
 from hpc_llm.causes.nested import is_made_by_another
 from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
 from hpc_llm.causes.program import PYTHON_EXCEPTION
-from hpc_llm.causes.recovered import of_what_goes_on, proceeds_without
+from hpc_llm.causes.recovered import OF_OTHERS, of_what_goes_on, proceeds_without
 from hpc_llm.causes.remarks import is_remark, is_warned
 from hpc_llm.causes.samples import is_of_a_sample
 from hpc_llm.causes.schedulers import is_quoted
@@ -117,9 +117,11 @@ class Found:
 
     @property
     def _is_put_right(self) -> bool:
-        """Whether training began, or went on, behind an exception: one that the program itself tells, or one from before all steps, in spite
-        of which no other rank could have trained."""
-        if not self.is_raised or not self.is_root:
+        """Whether training began, or went on, behind it: an exception that the program itself tells, or anything from before all steps, in
+        spite of which no other rank could have trained."""
+        if not self.is_raised:
+            return self.is_before_steps and self.cause.id not in OF_OTHERS and self.advanced >= _BEGAN
+        if not self.is_root:
             return False
         return self.advanced >= (_TOLD if not self.ends_process else _BEGAN if self.is_before_steps else TRAINED_ON)
 

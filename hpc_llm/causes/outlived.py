@@ -62,8 +62,15 @@ def _is_outlived(one: Found, end: Found, found: Sequence[Found]) -> bool:
         return False
     if one.caught_at is not None and one.cause.id in OF_ONE_CALL and is_schedulers(end):
         return not any(_fails_between(f, one, end) for f in found)
-    least = 1 if is_told or NO_ERROR.search(one.text) else 1 + _OTHERS_GO_ON
+    is_little = is_told or NO_ERROR.search(one.text) or _is_caught_before(one, end)
+    least = 1 if is_little else 1 + _OTHERS_GO_ON
     return one.advanced >= least and not any(_fails_between(f, one, end) for f in found)
+
+
+def _is_caught_before(one: Found, end: Found) -> bool:
+    """Whether no traceback and no end of a process stands with it, before all steps, and an exception ended the program behind them."""
+    is_end = end.is_raised and end.ends_process
+    return is_end and one.is_before_steps and not one.is_raised and not one.ends_process
 
 
 def _fails_between(other: Found, one: Found, end: Found) -> bool:

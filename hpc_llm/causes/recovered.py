@@ -15,7 +15,9 @@ _GOES_ON = re.compile(
     rb"(?:mini-?|micro-?)?(?:batch|sample|step|example|iteration|update)(?:es|s)?\b|\b(?:batch|step) (?:was |is )?skipped\b"
     rb"|\bretrying (?:(?:this|the|that|same) ){0,2}(?:mini-?|micro-?)?(?:batch|step)\b|\bretrying with (?:a )?(?:smaller|half|batch|torch\.cuda\.empty_cache)"
     rb"|(?:batch ?size|batch=|gradient accumulation|grad_accum)[^\n]{0,60}(?:(?:will be |was |is )?(?:de|in)creased|reduced) (?:from|to)\b"
-    rb"|\b(?:reducing|decreasing|halving) [^\n]{0,40}\b(?:to|from|by)\b[ =:]{0,2}(?:batch[ =])?\d|\btrying (?:with )?batch[ _]size\b|\bbatch will be retrained\b"
+    rb"|\b(?:reducing|decreasing|halving) [^\n]{0,40}\b(?:to|from|by)\b[ =:]{0,2}(?:batch[ =])?\d|\btrying (?:with )?(?:a )?(?:smaller )?batch[ _]size\b|\bbatch will be retrained\b"
+    rb"|\bfall(?:s|ing)? back to (?:a |the )?(?:(?:smaller|lower|half|micro|mini|per-device|train|global|new) ){0,2}(?:micro-?|mini-?)?batch(?:es|[ _]?size)?\b"
+    rb"|\bbatch[ _]?size[ :=]{0,2}\d{1,7} (?:does not|doesn't|did not|didn't|won't) fit\b[^\n]{0,30}\b(?:try|us)ing\b"
 )
 _PROCEEDS = re.compile(rb"(?:[.;,] {1,2}|^)(?:[Pp]roceeding|[Cc]ontinuing) without\b")
 _RETRY = re.compile(rb"\bRetrying in [\d.]{1,8}s \[Retry \d{1,3}/\d{1,3}\]")
@@ -34,7 +36,7 @@ _WEAK = 44
 _CONFIDENCE = 0.5
 
 
-_OF_OTHERS = frozenset(
+OF_OTHERS = frozenset(
     ("walltime", "preempted", "cancelled", "node_fail", "submit_limit", "nan_loss", "loss_scale_collapse")
 )
 """What the scheduler says, and what figures show: that is nothing that a program recovers from."""
@@ -42,7 +44,7 @@ _OF_OTHERS = frozenset(
 
 def of_what_goes_on(cause: str, one: Sign, text: bytes, position: int) -> Sign:
     """The sign itself, or a weak one that the next step takes back where the program says that it goes on."""
-    if cause in _OF_OTHERS or not goes_on(text, position):
+    if cause in OF_OTHERS or not goes_on(text, position):
         return one
     confidence = min(one.confidence, _CONFIDENCE)
     return replace(one, confidence=confidence, precedence=_WEAK, survived_after=min(one.survived_after, STARTED))
@@ -55,7 +57,7 @@ def proceeds_without(cause: str, text: bytes, position: int) -> bool:
     True
     """
     line = next(_lines_from(text, position), b"")
-    return cause not in _OF_OTHERS and (_PROCEEDS.search(line) is not None or _is_got_over(text, position))
+    return cause not in OF_OTHERS and (_PROCEEDS.search(line) is not None or _is_got_over(text, position))
 
 
 def _is_got_over(text: bytes, position: int) -> bool:

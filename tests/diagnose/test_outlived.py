@@ -307,3 +307,53 @@ def test_an_error_that_was_put_right_is_no_cause(text: str, cause: str) -> None:
 def test_what_fails_after_an_error_was_put_right_is_the_cause() -> None:
     text = FILE + "loading\n" + _epochs(1, 4) + NAME
     assert "NameError" in diagnose_stream(io.BytesIO(text.encode())).evidence[0].text
+
+
+ABOVE = {
+    "oom": f"warm-up with 64 rows: {OOM}\n",
+    "kernel": "[ 9911.021331] Out of memory: Killed process 31 (tar) total-vm:91kB, anon-rss:45kB\n",
+    "disk": "cannot keep the cache: [Errno 28] No space left on device\n",
+    "nccl": "[rank2]:[E417 ProcessGroupNCCL.cpp:616] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=BROADCAST, Timeout(ms)=600000) ran for 600003 milliseconds before timing out.\n",
+    "segfault": "probe.sh: line 3: 88 Segmentation fault      (core dumped) ./probe\n",
+    "slurm": "slurmstepd: error: Detected 2 oom_kill events in StepId=5.0. Some of the step tasks have been OOM Killed.\n",
+    "srun": "srun: error: n4: task 0: Exited with exit code 1\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("above", ABOVE)
+def test_what_stands_above_all_steps_did_not_end_a_log_that_stops_behind_several(
+    above: str, program: str, diagnose: Diagnose
+) -> None:
+    for steps in (3, 7):
+        text = ABOVE[above] + PROGRAMS[program](1, 1 + steps)
+        row = row_of(text)
+        assert diagnose(text).cause.id == "unknown", steps
+        assert row.cause in (None, "unknown") and row.outcome == "UNKNOWN"
+
+
+@pytest.mark.parametrize("above", [one for one in ABOVE if one != "srun"])
+def test_above_a_single_step_or_between_steps_it_stays_the_cause(above: str, diagnose: Diagnose) -> None:
+    for text in (ABOVE[above] + own(1, 2), own(1, 3) + ABOVE[above] + own(3, 4), own(1, 5) + ABOVE[above]):
+        assert diagnose(text).cause.id not in ("unknown", "none") and row_of(text).cause not in ("unknown", "none")
+
+
+@pytest.mark.parametrize("end", [LIMIT, TAKEN])
+def test_what_the_scheduler_says_needs_more_steps_behind_it(end: str, diagnose: Diagnose) -> None:
+    assert diagnose(end + own(1, 5)).cause.id in ("walltime", "preempted")
+
+
+SMALLER = [
+    "falling back to a smaller micro-batch", "Fell short of memory, fall back to batch_size 4", "batch size 32 doesn't fit, using 16",
+    "trying a smaller batch size", "nothing is said of it",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", SMALLER)
+def test_memory_that_ran_out_above_one_step_is_not_what_an_exception_behind_it_ended(
+    said: str, diagnose: Diagnose
+) -> None:
+    text = f"probing 32 rows\n{OOM}\n{said}\n" + own(1, 2) + BROKEN
+    assert (diagnose(text).cause.id, row_of(text).cause) == ("python_exception", "python_exception")
+    again = f"probing 32 rows\n{OOM}\n{said}\n" + own(1, 2) + f"RuntimeError: {OOM}\n"
+    assert diagnose(again).cause.id == "device_oom"
