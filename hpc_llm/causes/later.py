@@ -212,11 +212,18 @@ def went_on(roots: Sequence[Found], pieces: Sequence[Piece]) -> bool:
     positions = [one.position for one in roots if one.position >= 0]
     if not positions or len(positions) < len(roots) or not pieces:
         return False
-    closing = list(deque((line for line in _lines(pieces, max(positions)) if line.strip()), maxlen=_LOOKED_AT))
-    own = [line for line in closing if not _NO_OWN_LINE.search(line)]
-    if len(own) < _CLOSING or closing[-1] is not own[-1] or not _ORDERLY.search(b"\n".join(own[-_LAST_LINES:])):
+    if not ends_in_order(pieces, max(positions), _CLOSING):
         return False
     return _is_long(min(roots, key=lambda one: one.position), pieces)
+
+
+def ends_in_order(pieces: Sequence[Piece], position: int, least: int = 1, words: re.Pattern[bytes] = _ORDERLY) -> bool:
+    """Whether so many lines of a program's or a script's own stand behind the one at `position`, the last of all among them, with
+    `words` on a good end."""
+    closing = list(deque((line for line in _lines(pieces, position) if line.strip()), maxlen=_LOOKED_AT))
+    own = [line for line in closing if not _NO_OWN_LINE.search(line)]
+    is_to_the_end = len(own) >= least and closing[-1] is own[-1]
+    return is_to_the_end and words.search(b"\n".join(own[-_LAST_LINES:])) is not None
 
 
 def _is_long(first: Found, pieces: Sequence[Piece]) -> bool:

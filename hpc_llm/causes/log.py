@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from hpc_llm.causes import attempts, last_error, later, life, reports, worked, workload
+from hpc_llm.causes.aftermath import without_harmless
 from hpc_llm.causes.caught import left_over, without_repeated
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
@@ -138,7 +139,9 @@ class LogFindings:
         self.found = without_repeated(self.found, self._overcome)
         if last is not None:
             self._finish(last)
-        self._leave_out_earlier([(block.offset, block.text) for block in kept])
+        pieces = [(block.offset, block.text) for block in kept]
+        self._leave_out_earlier(pieces)
+        self.found = without_harmless(self.found, self.firm_at, pieces)
         if self.ended_at is not None:
             self._note_saved(kept)
         if self.found:

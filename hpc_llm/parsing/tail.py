@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hpc_llm.causes import attempts as attempts_of
 from hpc_llm.causes import later as later_on
 from hpc_llm.causes import life
+from hpc_llm.causes.aftermath import without_harmless
 from hpc_llm.causes.caught import left_over, without_repeated
 from hpc_llm.causes.cause import TRAINED_ON
 from hpc_llm.causes.endings import end_of
@@ -229,6 +230,7 @@ class Tail:
         self.found = without_repeated(self.found, self.overcome)
         if pieces and self.found:
             self._note_attempts(pieces)
+            self.found = without_harmless(self.found, self.firm_at, pieces)
         self.ended_at = end_of(self._of_attempt_at(self.ended_at), self.ended_at, self.firm_at)
 
     def _of_attempt_at(self, position: int | None) -> list[Found]:
