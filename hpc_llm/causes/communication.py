@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpc_llm.causes.barriers import NOT_ALL_AT_BARRIER, NOT_ALL_CAME
 from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 from hpc_llm.causes.fabric import LOST, NO_ANSWER
 from hpc_llm.causes.loggers import is_no_warning
@@ -9,12 +10,6 @@ from hpc_llm.causes.ports import PORT_IN_USE
 from hpc_llm.causes.schedulers import UNAVAILABLE
 
 _EXCEPTION = r"^[^\n]{0,120}?\b"
-
-_NOT_ALL_CAME = (
-    "the ranks did not all meet: see that every node started as many as the others wait for, and their own output\n"
-    "see that the address is reachable from the other nodes: --set env.NCCL_SOCKET_IFNAME=… and env.GLOO_SOCKET_IFNAME=…\n"
-    "otherwise submit it again, without the node that did not come: --sbatch exclude={other_node}"
-)
 
 COLLECTIVE_TIMEOUT = Cause(
     id="collective_timeout",
@@ -59,26 +54,27 @@ COLLECTIVE_TIMEOUT = Cause(
             ("waiting for clients", "Timed out after", "wait timeout after"),
             r"Timed out after \d+ seconds waiting for clients\. (?P<joined>\d+)/(?P<expected>\d+) clients joined"
             r"|wait timeout after \d+ms, keys: \S+|DistStoreError: Timed out after \d+ seconds",
-            remedy=_NOT_ALL_CAME,
+            remedy=NOT_ALL_CAME,
         ),
+        NOT_ALL_AT_BARRIER,
         sign(
             "RendezvousTimeoutError",
             _EXCEPTION + r"RendezvousTimeoutError(?::|$)",
             confidence=0.85,
-            remedy=_NOT_ALL_CAME,
+            remedy=NOT_ALL_CAME,
         ),
         sign(
             "Socket Timeout",
             r"(?:Runtime|DistStore|DistNetwork)Error: Socket Timeout",
             confidence=0.85,
-            remedy=_NOT_ALL_CAME,
+            remedy=NOT_ALL_CAME,
         ),
         sign("RendezvousClosedError", _EXCEPTION + r"RendezvousClosedError(?::|$)", role=Role.CASCADE),
         sign(
             "DEADLINE_EXCEEDED: ",
             r"XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out",
             confidence=0.85,
-            remedy=_NOT_ALL_CAME,
+            remedy=NOT_ALL_CAME,
         ),
         sign("Wait timeout", r"RuntimeError: Wait timeout\b", confidence=0.85),
         sign(

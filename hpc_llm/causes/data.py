@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, sign
-from hpc_llm.causes.frames import reads_data
+from hpc_llm.causes.frames import finds_data_files, reads_data, streams_data
 from hpc_llm.causes.hub import TOO_MANY_FOR_DATA
 
 BAD_TEXT = (
@@ -90,6 +90,11 @@ _BRING_DATASET = (
     "or fill the cache there that the job reads: run load_dataset once on the login node, with the same HF_HOME"
 )
 
+_STREAM_BROKE = (
+    "submit it again, from its last checkpoint: nothing is wrong with the program\n"
+    "what is on the disk no network can break: download the data set once (hf download --repo-type dataset NAME --local-dir DIR), and read DIR without streaming"
+)
+
 DATA_MISSING = Cause(
     id="data_missing",
     title="the data set could not be loaded",
@@ -156,6 +161,26 @@ DATA_MISSING = Cause(
                 "the Hub knows no such data set, or does not let you have it: see its name, accept its terms on its page, "
                 "and log in where you download it: hf auth login\n" + _BRING_DATASET
             ),
+        ),
+        # A stream that breaks in the middle of training; the Hub's client may try again with the connection that it has closed itself.
+        sign(
+            ("onnection reset by peer", "as the client has been closed", "peer closed connection without"),
+            r"(?:\b\w{2,40}Error: [^\n]{0,160}?onnection reset by peer|\bRuntimeError: Cannot send a request, as the client has been closed"
+            r"|\b(?:RemoteProtocolError|ProtocolError): peer closed connection without)",
+            where=streams_data,
+            confidence=0.85,
+            retry=True,
+            meaning="The connection broke over which the data were read from the Hub, or another server, as the program ran.",
+            remedy=_STREAM_BROKE,
+        ),
+        # datasets says so of the pattern or path that it was given as `data_files`; other programs have the same words for other files.
+        sign(
+            "Unable to find '",
+            r"\bFileNotFoundError: Unable to find '(?P<dataset>[^'\n]{1,300})'(?: with any supported extension \[[^\n]{0,2000})?$",
+            survived_after=STARTED,
+            where=finds_data_files,
+            remedy="nothing that is called so is there: see the path or the pattern of data_files, on the machine that runs the job (ls), from the folder in "
+            "which the program starts\nbring the file there where it is missing",
         ),
         sign(
             ("Couldn't find cache for ", "Couldn't find a dataset script at ", "Couldn't find any data file at "),

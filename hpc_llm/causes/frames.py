@@ -46,6 +46,11 @@ _OF_A_HELPER = re.compile(
     rb"[^\n]{0,200}\n[^\n]{0,200}?File \"[^\"\n]{0,400}/(?:bin|Scripts)/(?:wandb|mlflow|tensorboard|aim|comet|neptune|clearml-\w{1,20}|gpustat|nvitop|codecarbon"
     rb"|hf|huggingface-cli|gdown|aws|gsutil)(?:\.exe)?\""
 )
+_OF_DATASETS = re.compile(rb"/datasets/(?:load|data_files|builder)\.py|\bload_dataset\(")
+_READS_A_SET = re.compile(
+    rb"/datasets/(?:iterable_dataset|arrow_dataset|builder|packaged_modules/\w{1,30}/\w{1,30}|utils/file_utils)\.py"
+)
+_OVER_HTTP = re.compile(rb"/huggingface_hub/|/fsspec/implementations/http\.py")
 _TOLD_TO_STOP = b"[shutdown] EngineCore: trigger received signal=SIG"
 _CHAINED = re.compile(
     rb"(?:During handling of the above exception, another exception occurred|The above exception was the direct cause of the following exception):\s*$"
@@ -167,6 +172,27 @@ def reads_model(text: bytes, position: int) -> bool:
 def reads_data(text: bytes, position: int) -> bool:
     """Whether it came of reading another file."""
     return _read(text, position) == "data"
+
+
+def finds_data_files(text: bytes, position: int) -> bool:
+    """Whether it was datasets that looked for them: the call stands in the traceback that ends at `position`.
+
+    >>> log = b'Traceback (most recent call last):\\n  File "/e/datasets/data_files.py", line 7, in resolve_pattern\\nFileNotFoundError: x'
+    >>> finds_data_files(log, len(log) - 5), finds_data_files(log.replace(b"datasets/", b"tools/"), len(log) - 5)
+    (True, False)
+    """
+    return _OF_DATASETS.search(_frames(text, position)) is not None
+
+
+def streams_data(text: bytes, position: int) -> bool:
+    """Whether datasets was reading over the network there: frames of both stand in the traceback that ends at `position`.
+
+    >>> log = b'Traceback (most recent call last):\\n  File "/e/datasets/iterable_dataset.py", line 7\\n  File "/e/huggingface_hub/f.py", line 9\\nX: y'
+    >>> streams_data(log, len(log) - 3), streams_data(log.replace(b"/datasets/", b"/hub/"), len(log) - 3)
+    (True, False)
+    """
+    frames = _frames(text, position)
+    return _READS_A_SET.search(frames) is not None and _OVER_HTTP.search(frames) is not None
 
 
 def _read(text: bytes, position: int) -> str | None:

@@ -21,6 +21,13 @@ _ASSERTED = (
     "the same batch on the CPU names the index"
 )
 
+_IN_CUBLAS = (
+    "a line with `Assertion`, or another error of CUDA, above or of another rank says more: that is the reason then\n"
+    f"{_BLOCKING}\n"
+    "where the GPU's memory was nearly full, cuBLAS may not have got what it works in: a smaller micro batch shows it\n"
+    "see that no other cuBLAS is loaded than torch's own: `echo $LD_LIBRARY_PATH`, and `pip list | grep -i cublas`"
+)
+
 KERNEL_FAILED = Cause(
     id="kernel_failed",
     title="a kernel failed on the GPU",
@@ -80,6 +87,15 @@ KERNEL_FAILED = Cause(
             precedence=57,
             confidence=0.8,
             remedy=_ASSERTED,
+        ),
+        # What cuBLAS answers where a kernel, or a copy, failed that it had begun, or one before it.
+        sign(
+            ("BLAS_STATUS_EXECUTION_FAILED", "BLAS_STATUS_INTERNAL_ERROR"),
+            r"\bCUDA error: (?:CU|HIP)BLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR) when calling\b",
+            precedence=50,
+            confidence=0.6,
+            meaning="A multiplication of matrices failed on the GPU, in cuBLAS (on AMD: hipBLAS), which does not say why: often a call before it had failed.",
+            remedy=_IN_CUBLAS,
         ),
     ),
 )

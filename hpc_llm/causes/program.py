@@ -107,6 +107,17 @@ PYTHON_EXCEPTION = Cause(
             ),
         ),
         sign(
+            ("BLAS_STATUS_INVALID_VALUE", "BLAS_STATUS_NOT_SUPPORTED", "BLAS_STATUS_ARCH_MISMATCH"),
+            r"\bCUDA error: (?:CU|HIP)BLAS_STATUS_(?:INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH) when calling\b",
+            precedence=46,
+            confidence=0.85,
+            remedy=(
+                "cuBLAS (on AMD: hipBLAS) refused the multiplication itself: its shapes, strides and types stand in the message\n"
+                "see that no tensor of it is empty, and that the GPU knows the type (`nvidia-smi` tells which GPU it is; before A100 none has bf16)\n"
+                "see that no other cuBLAS is loaded than torch's own: `echo $LD_LIBRARY_PATH`, and `pip list | grep -i cublas`"
+            ),
+        ),
+        sign(
             ("api_key not configured", "No API key configured. Use `wandb login`"),
             r"api_key not configured \(no-tty\)|UsageError: No API key configured\. Use `wandb login`",
             precedence=46,

@@ -128,6 +128,8 @@ def _collective_timeout(facts: dict[str, str], root: Found, found: Sequence[Foun
         who = f"Rank{'s' * (len(behind) > 1)} {facts['waiting_ranks'].replace(',', ', ')}"
         others = "the ranks of their process group" if any(map(_is_of_a_part, waits)) else "the ranks"
         sentence += f"{who} waited; look at {others} that do not say so."
+    if not sentence and "joined" in facts:
+        sentence = f"{facts['joined']} of {facts['expected']} had come when the time was over."
     reported = next((f.details["reported_by"] for f in waits if f.details and "reported_by" in f.details), None)
     if reported is not None and not sentence:
         facts["reported_by"] = reported
