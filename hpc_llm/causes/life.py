@@ -12,7 +12,7 @@ from hpc_llm.causes.lines import lines_with
 # Each begins with fixed text, which is found several times as fast as a choice between them.
 _STEPS = (
     re.compile(
-        rb"oss(?<!val_loss)(?<!test_loss)"
+        rb"oss(?<=[lL]oss)(?<!val_loss)(?<!test_loss)"
         + b"".join(
             rb"(?<!\b%b[ _][lL]oss)" % word
             for word in (b"[vV]al", b"[eE]val", b"[tT]est", b"[vV]alid", b"[vV]alidation", b"[eE]valuation")
@@ -27,6 +27,8 @@ _STEPS = (
     re.compile(rb"step:\d{1,9} - (?=[a-z_]{1,40}[/:-])"),
 )
 """The parts of a line by which it shows as a training step."""
+_OF_TRAINING = tuple(one for one in _STEPS if one.pattern not in (rb"it/s[\],]", rb"s/it[\],]"))
+"""Those that no progress bar has."""
 _ASIDE = re.compile(rb"(?i)(?<![a-z])(?:test|e?val|valid|validation|evaluation)[ _]loss['\"]?[ \t:=|]{1,4}[\d.]")
 """The loss of an evaluation."""
 _PREPARES = re.compile(
@@ -107,6 +109,11 @@ def steps(text: bytes, position: int = 0) -> Iterator[int]:
             end_of_line = text.find(b"\n", start)
             if end_of_line < 0:
                 return
+
+
+def shows_training(text: bytes) -> bool:
+    """Whether a line in `text` is a step of training for certain: a progress bar with a speed may be of anything."""
+    return any(one.search(text) for one in _OF_TRAINING)
 
 
 def _is_of_preparation(text: bytes, start: int) -> bool:

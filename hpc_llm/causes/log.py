@@ -82,6 +82,8 @@ class LogFindings:
     saved_line: tuple[int, str] | None = None
     """The last line behind the steps that says that something was saved, before what failed behind the end."""
     has_steps: bool = False
+    trains: bool = False
+    """Whether some of these steps are training's for certain, and no mere progress bar."""
     last_line: tuple[int, str] | None = None
     error_line: tuple[int, str] | None = None
     """The last line near the end in which Slurm or MPI says that something is an error."""
@@ -218,6 +220,7 @@ class LogFindings:
 
     def _count_steps(self, block: Block) -> None:
         """Training went on after earlier signs: count how far, and forget those that it survived."""
+        self.trains = self.trains or life.shows_training(block.text[:_LOOKED_AT])
         if not self.found and self.ended_at is None and self.has_steps:
             return
         need = max((f.sign.survived_after - f.steps_after for f in self.found), default=1)

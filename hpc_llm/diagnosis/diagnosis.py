@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpc_llm.causes import life
 from hpc_llm.causes.cause import Cause, Role
 from hpc_llm.causes.found import Found
 from hpc_llm.causes.log import LogFindings, overcome_in
 from hpc_llm.causes.memory import CACHE_REMEDY, DEVICE_OOM, PAGE_LOCKED_REMEDY, SHARE_REMEDY
-from hpc_llm.causes.outlived import TAKEN_DOWN
-from hpc_llm.causes.program import NONE, OF_A_CHILD, PYTHON_EXCEPTION, UNKNOWN
+from hpc_llm.causes.program import NONE, PYTHON_EXCEPTION, UNKNOWN
 from hpc_llm.causes.tensorflow_memory import HELD_BY_OTHERS
 from hpc_llm.causes.verdict import KILLED, SURE, Verdict
 from hpc_llm.causes.workload import SERVES, TRAINS
@@ -27,6 +25,7 @@ from hpc_llm.diagnosis.environment import of_the_job
 from hpc_llm.diagnosis.nccl_said import instead_of_asking
 from hpc_llm.diagnosis.phases import meaning_in
 from hpc_llm.diagnosis.remedies import BY_FACTS, BY_PLAN, filled, page_locked, without_what_it_has
+from hpc_llm.diagnosis.silence import in_words
 from hpc_llm.diagnosis.silent import of_others
 from hpc_llm.text.secrecy import redacted
 
@@ -160,7 +159,7 @@ def in_nccls_words(made: Diagnosis, logs: Sequence[LogFindings]) -> Diagnosis:
 def _concluded(source: str, logs: Sequence[LogFindings], verdict: Verdict, found: Sequence[Found]) -> Diagnosis:
     if verdict.root is None or not verdict.root.is_root:
         ended = verdict.cause is NONE
-        summary = f"{_silence(logs, found, ended)} {_complaint(overcome_in(logs))}".strip()
+        summary = f"{in_words(logs, found, ended)} {_complaint(overcome_in(logs))}".strip()
         return _without_root(source, verdict, found, logs, summary, ended)
     made = _of_its_program(explained(source, verdict, found), verdict, logs)
     behind = after_end.told(made.cause.id, made.remedy, verdict.root, logs)
@@ -271,7 +270,7 @@ def unexplained(
     source: str, verdict: Verdict, found: Sequence[Found], logs: Sequence[LogFindings], completed: bool, summary: str
 ) -> Diagnosis:
     """The diagnosis of a run of ours of which no cause is known, or that has none."""
-    return _without_root(source, verdict, found, logs, summary or _silence(logs, found, completed), completed)
+    return _without_root(source, verdict, found, logs, summary or in_words(logs, found, completed), completed)
 
 
 def _remedy(verdict: Verdict, case: Case | None, details: Mapping[str, str], is_ours: bool) -> str:
@@ -347,33 +346,3 @@ def _without_root(
         retry=verdict.cause.retry,
         evidence=tuple(lines[:_SHOWN]),
     )
-
-
-def _silence(logs: Sequence[LogFindings], found: Sequence[Found], ended: bool) -> str:
-    """What can be said where no cause is recognised."""
-    if ended:
-        late = (one for log in logs for one in log.found if one.is_root and one.cause.id in TAKEN_DOWN)
-        return next((f"Training had come to its end before the job was ended ({one.text})." for one in late), "")
-    if not logs:
-        return ""
-    if all(log.is_empty for log in logs):
-        return "The output is binary data, not text." if any(log.is_binary for log in logs) else "The output is empty."
-    if any(log.went_on for log in logs):
-        return "What the evidence shows did not end it: the program wrote on for long, and came to an end in order."
-    if any(log.ended_at is not None for log in logs) and any(one.sign.ends_job for one in found):
-        return "Training had come to its end, and then the job failed: look at what it did next, such as saving, merging or another stage."
-    cascades = [one.sign.source for one in found if one.sign.role is Role.CASCADE]
-    if cascades and all(source == OF_A_CHILD.source for source in cascades):
-        return "The process that had started this one ended, and left no word here."
-    if cascades:
-        return "Another rank died first and left no word here: its own output is the one to look at."
-    if not any(log.has_steps for log in logs):
-        return ""
-    lines = [log.last_line[1].encode() for log in logs if log.last_line is not None]
-    if any(map(life.is_aside, lines)):
-        return "The output ends with the loss of an evaluation, without an error."
-    if any(map(life.is_over, lines)):
-        return "The output ends with a progress bar that has come to its end, without an error."
-    if all(any(life.steps(line + b"\n")) or not line for line in lines):
-        return "The output stops in the middle of training, without an error."
-    return "The output stops after training steps, with lines of which no cause is known."

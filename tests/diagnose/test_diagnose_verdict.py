@@ -157,7 +157,7 @@ def test_a_configuration_error_is_never_to_be_repeated(diagnose: Diagnose) -> No
 def test_nothing_is_made_up(diagnose: Diagnose) -> None:
     found = diagnose("step 1 | loss 2.0\nstep 2 | loss 1.9\n")
     assert (found.cause.id, found.chain) == ("unknown", ())
-    assert "stops in the middle" in found.summary
+    assert "stops with a training step" in found.summary
 
 
 def test_a_repaired_attempt_is_no_failure(diagnose: Diagnose) -> None:
@@ -288,13 +288,21 @@ BAR = "".join(f" {n}%|##   | {n}/100 [0{n // 60}:{n % 60:02}<01:00,  1.54s/it]\n
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (BAR, "The output stops in the middle of training, without an error."),
+        (BAR, "The output stops in the middle of a progress bar, without an error."),
+        ("Generating answers " + BAR + "saved to answers.jsonl\n", "The output stops after progress bars, with lines of which no cause is known."),
+        ("step 3/9: loss 2.25\n" + BAR, "The output stops in the middle of training, without an error."),
+        ("epoch 2/2 batch 16/16 loss: 2.25\n", "The output ends with the last of the steps that it counts, without an error."),
+        ("epoch 2/3 batch 16/16 loss: 2.25\n", "The output stops in the middle of training, without an error."),
+        ("epoch 2/2 batch 16 loss: 2.25\n", "The output stops with a training step, of which it does not say whether it is the last, without an error."),
+        ("Epoch 1/1 [300/1000] loss: 2.25\n", "The output stops in the middle of training, without an error."),
+        ("Splitting across 32 workers\ndone\n", ""),
+        ("step 3: loss 2.25\n", "The output stops with a training step, of which it does not say whether it is the last, without an error."),
         (BAR + "100%|#####| 100/100 [02:34<00:00,  1.54s/it]\n", "The output ends with a progress bar that has come to its end, without an error."),
         ("step 3: loss 2.25\nAverage test loss: 0.0695\n", "The output ends with the loss of an evaluation, without an error."),
         ("step 3: loss 2.25\nwaiting\n", "The output stops after training steps, with lines of which no cause is known."),
         ("(EngineCore_DP0 pid=18) Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:04<00:12,  4.21s/it]\nApplication shutdown complete.\n", ""),
         ("Average test loss: 0.0695\n", ""),
-        ("distillation loss: 2.31\nretrieval loss: 0.42\n", "The output stops in the middle of training, without an error."),
+        ("distillation loss: 2.31\nretrieval loss: 0.42\n", "The output stops with a training step, of which it does not say whether it is the last, without an error."),
     ],
 )  # fmt: skip
 def test_what_an_output_without_an_error_stops_with_is_said_as_it_is(text: str, said: str, diagnose: Diagnose) -> None:
