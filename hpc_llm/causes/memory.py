@@ -30,6 +30,7 @@ _AMOUNTS = (
     rf"(?:; {SIZE} current active)?; (?P<free_old>{SIZE}) free; (?:(?P<allowed_old>{SIZE}) allowed; )?(?P<reserved_total>{SIZE}) reserved)?"
     rf"(?:\. (?P<allowed>{SIZE}) allowed;)?"
     rf"(?:[^\n]{{0,20}}?(?P<held>(?:(?:Including non-PyTorch memory, this process|Process \d+) has {SIZE} memory in use\. ?){{1,32}}))?"
+    rf"(?: ?(?P<allowed_2>{SIZE}) allowed;)?"
     rf"(?:[^\n]{{0,200}}?(?P<allocated>{SIZE}) is allocated by PyTorch)?"
     rf"(?:[^\n]{{0,60}}?(?P<reserved>{SIZE}) is reserved by PyTorch but unallocated)?"
 )

@@ -46,6 +46,8 @@ def _device_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> s
         sentence += f" with {facts['free']} free"
     if "capacity" in facts:
         sentence += f" of {facts['capacity']}"
+    if "allowed" in facts:
+        sentence += f", of which the process may take {facts['allowed']}"
     if "reserved" in facts:
         sentence += f", {facts['reserved']} reserved and unused"
     if is_shared(facts) and "held_by_others" in facts:

@@ -19,6 +19,7 @@ _CONTEXT, _LEAST_LEFT_OVER = 1 << 30, 1 << 30
 """What the driver and the libraries take in a process beside torch's own, about; and so much more cannot be theirs."""
 _CLEARLY, _RACE = 1.25, 1 << 28
 """The driver rounds up what it is asked for, and what is free is read a moment later: so much more, and 256 MiB, is neither."""
+_NEARLY_ALL = 0.9
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _BEFORE_IT = "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128"
 """What torch before 2.1 has, which does not start with an option that it does not know."""
@@ -76,7 +77,18 @@ def is_filled_by_others(facts: Mapping[str, Any]) -> bool:
 def is_refused(facts: Mapping[str, Any]) -> bool:
     """Whether clearly more was free than was asked for: the GPU was not full, and something else than that refused it."""
     asked, free = size_bytes(facts.get("asked")), size_bytes(facts.get("free"))
-    return asked is not None and free is not None and free > asked * _CLEARLY + _RACE
+    is_free = asked is not None and free is not None and free > asked * _CLEARLY + _RACE
+    return is_free and not _fills_its_share(facts)
+
+
+def _fills_its_share(facts: Mapping[str, Any]) -> bool:
+    """Whether a process may take nearly all of the GPU, and not more (`set_per_process_memory_fraction`), and what it has leaves no room there for
+    what it asked for."""
+    names = ("asked", "capacity", "allowed", "allocated")
+    asked, capacity, allowed, allocated = (size_bytes(facts.get(name)) for name in names)
+    if asked is None or capacity is None or allowed is None or allocated is None:
+        return False
+    return allowed >= capacity * _NEARLY_ALL and allocated + asked > allowed
 
 
 def who_refuses(facts: Mapping[str, Any]) -> list[str]:

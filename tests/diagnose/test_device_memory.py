@@ -103,9 +103,11 @@ REFUSED = {
     "AMD": NEW_FREE.format("HIP", "256.00 MiB", "63.98 GiB", "40.00 GiB", "", "20.00 GiB", "0.10 GiB"),
     "others beside": NEW_FREE.format("CUDA", "1.00 GiB", "40.00 GiB", "9.00 GiB", OTHER.format(7, "20.00"), "9.00 GiB", "0.10 GiB"),
     "own limit": NEW_FREE.format("CUDA", "2.00 GiB", "79.10 GiB", "60.00 GiB", "15.82 GiB allowed; ", "14.00 GiB", "0.10 GiB"),
+    "own limit, behind what it holds": NEW_FREE.format("CUDA", "2.00 GiB", "79.10 GiB", "60.00 GiB", "Including non-PyTorch memory, this process has 15.10 GiB memory in use. 15.82 GiB allowed; ", "14.00 GiB", "0.10 GiB"),
     "own limit, old words": OLD_FREE.format("304.00 MiB", "1.42 GiB", "6.00 GiB", "1.60 GiB allowed; ", "1.50 GiB"),
 }  # fmt: skip
 FULL = {
+    "all but a little of nearly all": NEW_FREE.format("CUDA", "1.00 GiB", "79.10 GiB", "3.10 GiB", "Including non-PyTorch memory, this process has 76.00 GiB memory in use. 75.14 GiB allowed; ", "74.50 GiB", "0.20 GiB"),
     "all but a little": NEW_FREE.format("CUDA", "2.00 GiB", "79.10 GiB", "1.90 GiB", "", "70.00 GiB", "0.10 GiB"),
     "rounded up": NEW_FREE.format("CUDA", "2.00 GiB", "79.10 GiB", "2.01 GiB", "", "70.00 GiB", "0.10 GiB"),
     "read a moment later": OLD_FREE.format("20.00 MiB", "7.00 GiB", "150.00 MiB", "", "7.20 GiB"),
