@@ -51,6 +51,8 @@ _READS_A_SET = re.compile(
     rb"/datasets/(?:iterable_dataset|arrow_dataset|builder|packaged_modules/\w{1,30}/\w{1,30}|utils/file_utils)\.py"
 )
 _OVER_HTTP = re.compile(rb"/huggingface_hub/|/fsspec/implementations/http\.py")
+_AT_EXIT = re.compile(rb"Exception ignored in atexit callback\b[^\n]{0,300}\n[^\n]{0,80}$")
+_RIGHT_ABOVE = 480
 _TOLD_TO_STOP = b"[shutdown] EngineCore: trigger received signal=SIG"
 _CHAINED = re.compile(
     rb"(?:During handling of the above exception, another exception occurred|The above exception was the direct cause of the following exception):\s*$"
@@ -134,6 +136,17 @@ def is_of_a_signal(text: bytes, position: int) -> bool:
     frames = _frames(text, position)
     last = frames.rfind(b'File "')
     return last >= 0 and _IN_A_HANDLER.search(frames, frames.rfind(b"\n", 0, last) + 1) is not None
+
+
+def is_not_at_exit(text: bytes, position: int) -> bool:
+    """Whether the exception at `position` is none that Python tells of what it calls at its exit, when the program had ended.
+
+    >>> log = b'Exception ignored in atexit callback: <function f>\\nTraceback (most recent call last):\\n  File "t.py", line 5\\nKeyboardInterrupt'
+    >>> is_not_at_exit(log, len(log) - 5), is_not_at_exit(log[log.index(b"Trace"):], 80)
+    (False, True)
+    """
+    begin = text.rfind(TRACEBACK, max(0, position - LONGEST), position)
+    return begin < 0 or _AT_EXIT.search(text[max(0, begin - _RIGHT_ABOVE) : begin]) is None
 
 
 def _chain_before(text: bytes, position: int) -> int | None:

@@ -20,6 +20,7 @@ from hpc_llm.causes.starts import Starts
 _TAKEN_DOWN = re.compile(
     r"\*\*\* JOB (?P<job>\d{1,18})(?: .{0,200})? CANCELLED(?: AT (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b)?"
 )
+_STEP_FAILED = re.compile(r"\bsrun: error: \S{1,100}: tasks? [\d,-]{1,200}: Exited with exit code [1-9]")
 PARTS = 128
 """The parts of one job, and the tasks of an array, have ids of their own, one after the other; they end at once."""
 AT_ONCE_S = 5
@@ -166,6 +167,16 @@ def begin_of_last(found: Sequence[Found], begins_with: Opening | None, pieces: S
     of_attempts = _begin_of_last_attempt(begins_with, pieces), _begin_behind_exceptions(found, begins_with, pieces)
     of_files = reports.begin_of_last(pieces), _begin_of_last_start(pieces)
     return max(_begin_of_last_job(found), *of_attempts, _begin_of_last_server(pieces), *of_files)
+
+
+def of_last(found: Sequence[Found], begin: int) -> list[Found]:
+    """What is of the last attempt, which stands behind `begin`. Where nothing is known of it but that srun says that the step failed in
+    which all attempts were, what was found before is what is known of the step."""
+    last = [one for one in found if one.position > begin or not one.cause.undone_by_end]
+    if len(last) == len(found) or not last or any(one.is_root for one in last):
+        return last
+    ends = [one.position for one in found if _STEP_FAILED.search(one.text)]
+    return list(found) if ends and min(ends) > begin else last
 
 
 def _begin_behind_exceptions(found: Sequence[Found], begins_with: Opening | None, pieces: Sequence[Piece]) -> int:

@@ -186,7 +186,9 @@ class LogFindings:
         ):
             self.ended_at = self.firm_at = self.ended_line = None  # an earlier one came to its end
         of_job = [one for one in self.found if one.position > of_last_job]
-        self.found = [one for one in of_job if one.position > begin or not one.cause.undone_by_end]
+        self.found = later.of_last(of_job, begin)
+        if any(one.position <= begin and one.cause.undone_by_end for one in self.found):
+            self.earlier = []  # it is what is known of the last one
         self.went_on = later.went_on([one for one in self.found if one.is_root], pieces)
         self.ended_at = end_of(self.found, self.ended_at, self.firm_at)
 

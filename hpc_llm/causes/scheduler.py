@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_llm.causes.cause import STARTED, Cause, Role, sign
+from hpc_llm.causes.frames import is_not_at_exit
 from hpc_llm.causes.own_ends import is_ended_from_elsewhere
 from hpc_llm.causes.schedulers import (
     AT,
@@ -119,7 +120,13 @@ CANCELLED = Cause(
             precedence=17,
             confidence=0.5,
         ),
-        sign("KeyboardInterrupt", r"^[^\n\"']{0,120}?\bKeyboardInterrupt(?:: ?)?$", precedence=46, confidence=0.8),
+        sign(
+            "KeyboardInterrupt",
+            r"^[^\n\"']{0,120}?\bKeyboardInterrupt(?:: ?)?$",
+            where=is_not_at_exit,
+            precedence=46,
+            confidence=0.8,
+        ),
         # What a program says that catches it.
         sign(
             ("eyboard interruption", "eyboardInterrupt", "eyboard interrupt", "nterrupted by "),

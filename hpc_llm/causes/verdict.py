@@ -23,6 +23,7 @@ from hpc_llm.causes.outlived import (
 )
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.relayed import without_relayed
+from hpc_llm.causes.steps import without_later_steps
 from hpc_llm.records.run import Outcome
 from hpc_llm.text.secrecy import redacted
 
@@ -132,7 +133,7 @@ def _short(reason: str) -> str:
 
 def decide(found: Sequence[Found], completed: bool) -> Verdict:
     """The verdict on one job; `completed` if training came to its end and nothing was found that undoes it."""
-    found = without_outlived(_without_stopped(found))
+    found = without_later_steps(without_outlived(_without_stopped(found)))
     roots = _without_explained(_without_aftermath(_without_complaints([f for f in found if f.is_root])))
     if all(f.cause is NONE for f in roots) and any(f.sign.ends_job for f in found):
         roots = []  # a script that ended well, and what failed in it

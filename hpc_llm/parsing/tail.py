@@ -246,7 +246,7 @@ class Tail:
         if begin >= 0 and self.first_step is not None:  # it may be the opening of the next run, which is not known yet
             self.attempts.append(begin)
         else:
-            self.found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
+            self.found = later_on.of_last(self.found, begin)
 
     def _steps_kept(self) -> int:
         return sum(len(part.steps) for part in self.parts)
@@ -264,7 +264,7 @@ class Tail:
     def _own(self) -> list[Found]:
         """The signs that are of this run and its job."""
         begin = attempts_of.last_of(self.attempts, self.found, is_followed=self.is_followed)
-        found = [one for one in self.found if one.position > begin or not one.cause.undone_by_end]
+        found = later_on.of_last(self.found, begin)
         own = [one for one in found if not is_of_another_job(one.text, self.job)]
         end = self.ended_at if self.is_followed else None
         return own if end is None else [one for one in own if one.position < end]
