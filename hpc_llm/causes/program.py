@@ -7,6 +7,7 @@ from hpc_llm.causes.cause import STARTED, Cause, Role, sign
 from hpc_llm.causes.frames import is_of_a_loader, is_of_a_request, is_of_a_spawned_child, only_infers
 from hpc_llm.causes.loggers import is_no_warning, opens_a_message
 from hpc_llm.causes.own_ends import is_ended_from_elsewhere
+from hpc_llm.causes.ray_workers import WORKER_DIED
 from hpc_llm.causes.schedulers import flux
 from hpc_llm.causes.summaries import is_of_a_summary, state
 from hpc_llm.records.run import Outcome
@@ -222,18 +223,7 @@ PYTHON_EXCEPTION = Cause(
             role=Role.CONFIRMATION,
             ends_job=True,
         ),
-        sign(
-            (
-                "Raylet is terminated",
-                "worker died or was killed",
-                "WorkerCrashedError: ",
-                "ActorDiedError: ",
-                "RayActorError: ",
-            ),
-            r"Raylet is terminated[^\n]{0,200}Termination is unexpected|A worker died or was killed while executing a task by an unexpected system error"
-            r"|ray\.exceptions\.(?:WorkerCrashed|ActorDied|RayActor)Error: ",
-            role=Role.CONFIRMATION,
-        ),
+        WORKER_DIED,
         sign("ChildFailedError", role=Role.CONFIRMATION, ends_job=True),
         sign(
             "exits with return code = ",

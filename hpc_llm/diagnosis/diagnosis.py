@@ -331,6 +331,8 @@ def _without_root(
             lines.append(Evidence(log.file, *last))
     overcame = verdict.cause is not NONE and any(log.went_on for log in logs)
     meaning, remedy = (_OVERCAME, _SEE_RESULTS) if overcame else (verdict.cause.meaning, verdict.cause.remedy)
+    if verdict.cause is UNKNOWN and not overcame and (died := unnamed.of_a_worker(found)) is not None:
+        meaning, remedy = died
     word = unnamed.told(logs) if verdict.cause is UNKNOWN and not overcame else None
     if word is not None and (said := word[0].error_line) is not None:
         meaning, remedy = word[1:]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpc_llm.causes.found import Found
 from hpc_llm.causes.last_error import is_refused
 from hpc_llm.causes.log import LogFindings
 from hpc_llm.causes.program import UNKNOWN
+from hpc_llm.causes.ray_workers import WORKER_DIED
+from hpc_llm.diagnosis.remedies import filled
 from hpc_llm.text.secrecy import redacted
 
 _REFUSED = (
@@ -24,3 +27,12 @@ def told(logs: Sequence[LogFindings]) -> tuple[LogFindings, str, str] | None:
     line = log.error_line[1]
     meaning = f"The cause is not known by name; the last error line is: {redacted(line)}"
     return log, meaning, _REFUSED if is_refused(line) else f"{_SAID}\n{UNKNOWN.remedy}"
+
+
+def of_a_worker(found: Sequence[Found]) -> tuple[str, str] | None:
+    """What it means that a worker of Ray's died, and where to look; None where none did."""
+    died = [one for one in found if one.sign is WORKER_DIED]
+    if not died or WORKER_DIED.remedy is None or WORKER_DIED.meaning is None:
+        return None
+    told = next((one.details for one in died if one.details and "worker_pid" in one.details), {})
+    return WORKER_DIED.meaning, filled(WORKER_DIED.remedy, told)

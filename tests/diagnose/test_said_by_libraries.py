@@ -61,3 +61,20 @@ def test_cublas_words_say_no_more_than_they_do(diagnose: Callable[[str], Diagnos
     assert refused.cause.id == "python_exception" and "shapes" in refused.remedy
     asserted = "/a/Loss.cu:94: f: block: [0,0,0], thread: [1,0,0] Assertion `x >= 0` failed.\n"
     assert "Assertion" in diagnose(asserted + HEAD + GEMM.format("INTERNAL_ERROR")).evidence[0].text
+
+
+WAITED = "ray.exceptions.{}: The actor 7d1f0a died unexpectedly or does not answer.\n"
+DEAD = (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error. Lease ID: 01 "
+    "Worker IP address: 10.4.0.17 Worker port: 38117 Worker PID: 5120 Worker exit type: SYSTEM_ERROR\n"
+)
+
+
+@pytest.mark.parametrize("name", ["ActorUnavailableError", "ActorDiedError", "RayActorError"])
+def test_who_waited_for_a_worker_of_ray_is_not_what_failed(diagnose: Callable[[str], Diagnosis], name: str) -> None:
+    made = diagnose(HEAD + WAITED.format(name) + DEAD)
+    assert made.cause.id == "unknown" and "5120" in made.remedy and "10.4.0.17" in made.remedy
+    alone = diagnose(HEAD + WAITED.format(name))
+    assert alone.cause.id == "unknown" and "session_latest" in alone.remedy and "{" not in alone.remedy
+    own = diagnose(HEAD + "KeyError: 'reward'\n" + HEAD + WAITED.format(name) + DEAD)
+    assert own.cause.id == "python_exception" and "reward" in own.summary
