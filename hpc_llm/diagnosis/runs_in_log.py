@@ -18,6 +18,7 @@ from hpc_llm.causes.program import NONE, PYTHON_EXCEPTION
 from hpc_llm.causes.verdict import Verdict, decide
 from hpc_llm.diagnosis.diagnosis import Diagnosis, conclude, unexplained
 from hpc_llm.diagnosis.elsewhere import where_it_infers
+from hpc_llm.diagnosis.notebook_cells import with_failed_cells
 from hpc_llm.diagnosis.stated import without_what_is_taken
 from hpc_llm.parsing.losses import Losses
 from hpc_llm.parsing.read import Reading, parse_stream
@@ -52,7 +53,7 @@ def diagnose_log(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
     The parser knows the steps of each program and so what its messages are worth: where the log by itself says something
     else than the run that the parser finds last in it, that one counts.
     """
-    made = _diagnosed(log, again)
+    made = with_failed_cells(_diagnosed(log, again), log)
     earlier = [f"{one.cause.id} (line {one.line})" for one in log.earlier[-_MOST_NAMED:]]
     return (
         replace(made, several=f"the last of several attempts; before it: {', '.join(earlier)}")

@@ -134,6 +134,17 @@ def test_a_notebook_of_one_line_is_read_as_one(tmp_path: Path) -> None:
     assert (shown_line.text, shown_line.line) == ("ValueError: widths differ", 1)
 
 
+def test_a_notebook_that_ends_with_an_error_behind_its_training_tells_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.ipynb"
+    tried, last = raised("ZeroDivisionError", "all labels are -100"), raised("KeyError", "'answers'")
+    path.write_bytes(notebook(tried, TRAINED, "2 rows\n", last))
+    found = diagnose_files([path])
+    assert found.cause.id == "none" and "KeyError: 'answers'. 1 earlier output ends" in found.summary
+    assert [one.text for one in found.evidence] == ["KeyError: 'answers'", "ZeroDivisionError: all labels are -100"]
+    path.write_bytes(notebook(tried, TRAINED, last, "2 rows\n"))
+    assert diagnose_files([path]).summary == ""
+
+
 def test_source_that_rich_shows_says_nothing(diagnose: Diagnose) -> None:
     found = diagnose(
         f"╭{'─' * 20} Traceback (most recent call last) {'─' * 20}╮\n"
