@@ -17,8 +17,9 @@ from hpc_llm.cli import run
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.settings import refuse_reach
 from hpc_llm.site.cluster import load_cluster
+from hpc_llm.site.code_variables import loads_code, steers_srun
 from hpc_llm.site.profiles import user_cache, user_config, user_state
-from hpc_llm.site.reach import SCRATCH, leaves_folder, loads_code
+from hpc_llm.site.reach import SCRATCH, leaves_folder, steers_traffic
 
 LOCAL = ("--cluster", "local", "--method", "z3o", "--model", "tiny")
 AWAY = (
@@ -89,6 +90,10 @@ def test_every_text_of_deepspeed_s_that_names_a_place_is_one_of_those(tmp_path: 
 
 FILES: dict[str, tuple[str, dict[str, Any]]] = {
     "experiment: variable": ("e.yaml", {"set": "{env: {LD_PRELOAD: /x.so}}"}),
+    "experiment: container": ("e.yaml", {"set": "{env.ENROOT_RUNTIME: evil, env.NCCL_DEBUG: INFO}"}),
+    "experiment: image": ("e.yaml", {"set": "{env.PYXIS_CONTAINER_NAME: 'their.example.org#image'}"}),
+    "experiment: cluster": ("e.yaml", {"set": "{env: {SLURM_CLUSTERS: theirs}}"}),
+    "experiment: pickles": ("e.yaml", {"set": "{env: {TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD: '1'}}"}),
     "experiment: list": ("e.yaml", {"set": "['env.PYTHONPATH=/x']"}),
     "experiment: scratch": ("e.yaml", {"set": "{deepspeed.zero_optimization.offload_param: {nvme_path: /x}}"}),
     "experiment: scratch, text": (
@@ -157,7 +162,8 @@ def test_a_file_that_may_be_a_stranger_s_is_refused(
     assert run(["submit", *asked]) == 2
     said = capsys.readouterr().err
     assert name in said and re.search(
-        r"decides which code the job loads|outside the run's folder|to whom the job sends", said
+        r"decides which code the job loads|decides where or with what srun|outside the run's folder|to whom the job sends",
+        said,
     )
     assert "on the command line" in said and not Path("logs").exists()
 
@@ -214,6 +220,8 @@ def announcement(text: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("prelude: {module_system: lmod, profilers: {nsys: /x/evil}}", "code the job loads (prelude.profilers)"),
         ("env: {file: /somewhere/secrets}", "leads the job elsewhere (env.file /somewhere/secrets)"),
         ("env: {common: {NCCL_DEBUG_FILE: /x/%h, NCCL_DEBUG: INFO, HF_HOME: '${SCRATCH}'}}", "elsewhere (NCCL_DEBUG_FILE, HF_HOME)"),
+        ("env: {common: {PYXIS_CONTAINER_IMAGE: 'h#i'}, multi_node: {LESSOPEN: x}}", "code the job loads (PYXIS_CONTAINER_IMAGE, LESSOPEN)"),
+        ("env: {common: {SLURM_CLUSTERS: theirs, SLURM_CPU_BIND: none}}", "it leads the job elsewhere (SLURM_CLUSTERS)"),
         ("env: {multi_node: {OMPI_MCA_mca_base_param_files: x}}", "code the job loads (OMPI_MCA_mca_base_param_files)"),
         ("access: {internet_compute: proxy, proxy_env: {https_proxy: 'http://x:1'}}", "elsewhere (https_proxy)"),
         (
@@ -372,7 +380,14 @@ def test_an_experiment_file_says_what_a_job_asks_for(own_folder: Path, capsys: p
     TORCHINDUCTOR_CACHE_DIR TORCHINDUCTOR_CUTLASS_DIR TORCHINDUCTOR_CK_DIR TORCHINDUCTOR_CPP_MARCH TORCH_COMPILE_OVERRIDE_BACKENDS
     TORCH_DYNAMO_AUTOMATIC_DYNAMIC_REMOTE_PGO TORCH_INDUCTOR_INSTALL_GXX TORCH_HOME TRITON_CACHE_MANAGER TRITON_REMOTE_CACHE_BACKEND
     TRITON_REDIS_HOST TRITON_OVERRIDE_DIR TRITON_PTXAS_PATH TRITON_KERNEL_OVERRIDE NUMBA_CACHE_DIR CUDACXX PYTORCH_NVCC
-    RDMAV_DRIVERS IBV_DRIVERS GIO_EXTRA_MODULES GIO_MODULE_DIR""".split(),
+    RDMAV_DRIVERS IBV_DRIVERS GIO_EXTRA_MODULES GIO_MODULE_DIR
+    ENROOT_ROOTFS_WRITABLE PYXIS_CONTAINER_ENTRYPOINT _SLURM_SPANK_OPTION_pyxis_container_image SPANK_x SLURM_CONTAINER SLURM_CONTAINER_ID SRUN_CONTAINER
+    APPTAINERENV_LD_PRELOAD SINGULARITY_BIND DOCKER_CONFIG PODMAN_USERNS SLURM_PROLOG FLUX_EXEC_PATH PDSH_RCMD_TYPE PET_LOGS_SPECS LESSCLOSE LESS MANPAGER
+    GIT_PAGER SSH_ASKPASS GLIBC_TUNABLES VIMINIT WGETRC AWKLIBPATH PYTHON_FROZEN_MODULES PYTHONPYCACHEPREFIX _PYTHON_SYSCONFIGDATA_NAME PYTEST_ADDOPTS COVERAGE_PROCESS_START
+    PIP_FIND_LINKS JUPYTER_PATH KERAS_BACKEND TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD HF_DATASETS_TRUST_REMOTE_CODE HF_ALLOW_CODE_EVAL VLLM_ALLOW_INSECURE_SERIALIZATION
+    MLFLOW_ALLOW_PICKLE_DESERIALIZATION USE_HUB_KERNELS LOCAL_KERNELS VLLM_USE_MODELSCOPE FLASHINFER_CUBINS_REPOSITORY DG_JIT_NVCC_COMPILER CCACHE_PREFIX FLEXIBLAS VK_LAYER_PATH
+    __EGL_VENDOR_LIBRARY_FILENAMES NVSHMEM_BOOTSTRAP PERL5DB R_PROFILE_USER JULIA_LOAD_PATH HADOOP_CLASSPATH JAVA_HOME AWS_SHARED_CREDENTIALS_FILE KUBECONFIG
+    GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES WANDB__EXECUTABLE RAY_RUNTIME_ENV_HOOK IMAGEIO_FFMPEG_EXE""".split(),
 )
 def test_variables_by_which_code_is_loaded(name: str) -> None:
     assert loads_code(name)
@@ -383,10 +398,30 @@ def test_variables_by_which_code_is_loaded(name: str) -> None:
     """NCCL_DEBUG NCCL_SOCKET_IFNAME NCCL_IB_HCA OMP_NUM_THREADS CUDA_VISIBLE_DEVICES PYTORCH_CUDA_ALLOC_CONF HF_HOME
     HF_HUB_OFFLINE TOKENIZERS_PARALLELISM PYTHONUNBUFFERED PYTHONHASHSEED TMPDIR WANDB_MODE MIOPEN_USER_DB_PATH
     OMPI_MCA_btl UCX_TLS FI_PROVIDER SLURM_CPU_BIND DS_SKIP_CUDA_CHECK TORCH_LOGS TORCHINDUCTOR_COMPILE_THREADS TORCHINDUCTOR_MAX_AUTOTUNE TRITON_INTERPRET
-    TORCH_CUDA_ARCH_LIST TORCH_NCCL_ASYNC_ERROR_HANDLING http_proxy MODEL_PATH DATA_DIR""".split(),
+    TORCH_CUDA_ARCH_LIST TORCH_NCCL_ASYNC_ERROR_HANDLING http_proxy MODEL_PATH DATA_DIR
+    PYTHONNOUSERSITE PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER PYTHON_GIL HYDRA_FULL_ERROR WANDB__SERVICE_WAIT NVIDIA_TF32_OVERRIDE CUBLAS_WORKSPACE_CONFIG
+    NUMBA_NUM_THREADS MKL_THREADING_LAYER KMP_AFFINITY DS_ACCELERATOR CUDA_DEVICE_MAX_CONNECTIONS TORCH_SHOW_CPP_STACKTRACES MALLOC_ARENA_MAX SRC""".split(),
 )
 def test_variables_that_only_say_how(name: str) -> None:
     assert not loads_code(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        *((name, True) for name in "CLUSTERS REMOTE_CWD WORKING_DIR PARTITION RESERVATION ACCOUNT STDOUTMODE JWT MULTI_PROG DEPENDENCY".split()),
+        *((name, False) for name in "CPU_BIND MEM_BIND CPU_BIND_TYPE HINT DISTRIBUTION KILL_BAD_EXIT LABELIO MPI_TYPE PMIX_TMPDIR GPUS_PER_NODE THREADS_PER_CORE DEBUG OVERLAP".split()),
+    ],
+)  # fmt: skip
+def test_options_of_srun_that_lead_elsewhere(name: str, is_one: bool) -> None:
+    assert steers_srun(f"SLURM_{name}") is is_one
+
+
+@pytest.mark.parametrize(
+    "name", "DISPLAY RAY_ADDRESS REDIS_HOST STATSD_SERVER JAX_COORDINATOR_ADDRESS DS_HOSTFILE".split()
+)
+def test_places_that_programs_speak_to(name: str) -> None:
+    assert steers_traffic(name) and not steers_traffic(f"{name}_X")
 
 
 @pytest.mark.parametrize("value", ["$HF_TOKEN", "a ${WANDB_API_KEY}"])

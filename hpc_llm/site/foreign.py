@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import ProfileError
-from hpc_llm.site.reach import leads_elsewhere, loads_code, steers_traffic
+from hpc_llm.site.code_variables import loads_code, steers_srun
+from hpc_llm.site.reach import leads_elsewhere, steers_traffic
 from hpc_llm.site.sbatch_options import ADDRESSEE, is_harmless
 from hpc_llm.text import env_file
 from hpc_llm.text.shown import one_line
@@ -123,7 +124,9 @@ def _places(block: Mapping[str, Any]) -> Iterator[str]:
     if suffix := _mapping(block.get("launch")).get("master_addr_suffix"):
         yield f"launch.master_addr_suffix {suffix}"
     yield from (f"mail to {value}" for name, value in _options(block) if name.removeprefix("--") == ADDRESSEE)
-    yield from (name for name, value in _variables(block) if leads_elsewhere(name, value) or steers_traffic(name))
+    for name, value in _variables(block):
+        if leads_elsewhere(name, value) or steers_traffic(name) or steers_srun(name):
+            yield name
 
 
 def _variables(block: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

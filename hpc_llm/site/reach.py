@@ -1,4 +1,4 @@
-"""How far a setting reaches: places outside the run's folder, others' accounts, variables by which a job loads code. Standard library only.
+"""How far a setting reaches: places outside the run's folder, others' accounts, variables that steer a job's traffic. Standard library only.
 
 Who types a flag means it. A file may be a stranger's, as in a checkout that was tried out, and says neither.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.site.code_variables import loads_code, steers_srun
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_names import is_secret_name
 from hpc_llm.text.shell import variables_in
@@ -20,48 +21,17 @@ _ADDRESSEES = ("wandb.team", "comet.workspace")
 """DeepSpeed's settings of whose figures a tracker keeps."""
 _LEAVES = re.compile(r"\A(?:[/~\\]|[A-Za-z][A-Za-z0-9+.-]*:[/\\]|(?:.*[/\\])?\.\.(?:[/\\]|$))", re.DOTALL)
 """Absolute, somebody's home, an address, or a way up."""
-_LOADS_CODE = late_pattern(
-    r"""\A(?:PATH | HOME | (?:LD|DYLD)_\w{1,60}
-    | \w{0,60}_(?:PRELOAD|PLUGINS?|PROLOG|EPILOG|LIBRARY_PATH|(?:PLUGIN|MODULE|PROVIDER)_(?:PATH|DIR))
-    | PYTHON(?:PATH|HOME|STARTUP|USERBASE|BREAKPOINT|WARNINGS|PLATLIBDIR|EXECUTABLE|PYCACHEPREFIX|INSPECT|CASEOK)
-    | PERL5(?:LIB|OPT) | GCONV_PATH | MODULEPATH | CONDA_\w{1,60} | VIRTUAL_ENV | XDG_(?:CONFIG|DATA|CACHE|STATE)_HOME
-    | SLURM_CONF | OPAL_PREFIX | (?:OMPI|PRTE|PMIX)_MCA_\w{0,60}(?:path|prefix|agent|launch|param_file|conf|exec|wrapper)\w{0,60}
-    | \w{0,60}_(?:CONF|CONFIG|PARAM|RC|INIT)_?(?:FILES?|PATH|DIR) | \w{0,60}_(?:CLANG|LLVM|COMPILER|DEVICE_LIB|BIN|TOOLCHAIN|SDK)_PATH
-    | \w{1,60}_(?:LIB|LIBRARY|LIBRARIES|COMPILER) | LUA_(?:INIT|PATH|CPATH)\w{0,60} | LMOD_\w{1,60} | MODULES_\w{1,60}
-    | MODULERCFILE | MODULESHOME | TCLLIBPATH | TCL_LIBRARY | HYDRA_\w{0,60}EXEC | INPUTRC | RUBY(?:LIB|OPT) | NODE_PATH
-    | I_MPI_\w{0,60}(?:ROOT|EXEC|LIBRARY\w{0,60})
-    | (?:CUDA|ROCM|HIP)_(?:HOME|PATH) | CC | CXX | CUDAHOSTCXX | \w{0,60}(?:NVCC|HIPCC)\w{0,60} | \w{1,60}_INJECTION(?:32|64)?_PATH
-    | HSA_TOOLS_LIB | ROCP_TOOL_LIB | (?:RDMAV|IBV)_DRIVERS | GIO_\w{0,30}MODULES | GIO_MODULE_DIR | TORCH_EXTENSIONS_DIR | TORCH_H(?:OME|UB) | PYTORCH_KERNEL_CACHE_PATH | \w{1,60}_CACHE_DIR
-    | TORCH\w{0,60}_(?:REDIS|REMOTE|BACKENDS?|HOOK|DIR|PATH|INSTALL_GXX|MARCH)\w{0,60} | \w{0,60}_REDIS_\w{1,60}
-    | OPENSSL_\w{1,60} | (?!PYTORCH_)\w{0,60}(?:COMMAND|_CMD|_CONF|FLAGS|_OPTIONS|_PRELOAD|_SHELL|_LAUNCHER|_RSH|_AGENT|_WRAPPER) | GIT_\w{1,60}
-    | (?:OMPI|MPICH|I_MPI)_(?:CC|CXX|FC|F77) | OMP_TOOL\w{0,60} | OCL_ICD_\w{1,60} | MPLBACKEND | (?:CPLUS_|C_|OBJC_)?INCLUDE_PATH
-    | CPATH | LIBRARY_PATH | COMPILER_PATH | GCC_EXEC_PREFIX | CMAKE_\w{1,60} | SASL_PATH | EDITOR | PAGER | SHELL
-    | TRITON_(?:HOME|\w{0,60}(?:PATH|DIR|MANAGER|BACKEND|REDIS|REMOTE|OVERRIDE|PLUGIN|HOOK)\w{0,60}) | CUDA_CACHE_PATH
-    | HF_MODULES_CACHE | CUDACXX | CUDNN_HOME | OMP_PREFIX | ONEAPI_ROOT | HALIDE_INCLUDE | CUDA_INC_PATH)""",
-    re.VERBOSE,
-)
-
 _STEERS_TRAFFIC = late_pattern(
     r"""\A(?:\w{0,60}PROXY(?:_(?:URL|HOST|PORT|SERVER))? | \w{0,60}(?:CA_?BUNDLE|CA_?CERTS?|CAINFO|CA_?FILE|CA_?PATH|CA_?DIR)\w{0,20}
     | SSL_?\w{0,60} | (?!UCX_)\w{0,60}_(?:SSL|TLS)_\w{1,60} | \w{0,60}(?:_SSL|HTTPSVERIFY|INSECURE|NO_VERIFY|SSL_VERIFY|TRUSTED_HOST) | PIP_CERT
     | \w{0,60}ENDPOINT(?:_URL)?(?:_\w{1,30})? | \w{1,60}_(?:URL|URI|DSN)(?:_OVERRIDE)? | MODELSCOPE_DOMAIN | \w{0,60}INDEX_URL
-    | (?:WANDB|MLFLOW|COMET|NEPTUNE|CLEARML|TRAINS|SWANLAB|DOCKER|OLLAMA)_\w{0,40}(?:HOST|SERVER|ADDRESS)
     | (?:WANDB|COMET|NEPTUNE|SWANLAB|CLEARML|LANGSMITH|LANGCHAIN|OPIK|TRACKIO)_\w{0,40}(?:ENTITY|WORKSPACE|TEAM|WORKSPACE_ID|SPACE_ID)
     | RES_OPTIONS | LOCALDOMAIN | HOSTALIASES | RESOLV_\w{1,60} | NSS_\w{1,60}
-    | MASTER_(?:ADDR|PORT) | NCCL_COMM_ID | \w{0,60}RDZV\w{0,60} | SOCKS_\w{1,60} | KRB5\w{1,60})\Z""",
+    | MASTER_PORT | DISPLAY | WAYLAND_DISPLAY | \w{1,60}_(?:ADDR|ADDRESS(?:ES)?|HOSTS?|HOSTNAMES?|SERVERS?) | \w{0,60}HOST_?FILE | NCCL_COMM_ID | \w{0,60}RDZV\w{0,60} | SOCKS_\w{1,60} | KRB5\w{1,60})\Z""",
     re.VERBOSE | re.IGNORECASE,
 )
 """Variables by which programs choose through whom and to whom they speak, and whom they believe."""
 _NAMES_PLACE = re.compile(r"(?:HOME|DIRS?|PATH|FILES?|ROOT|CACHE|PREFIX|FOLDER)\Z", re.IGNORECASE)
-
-
-def loads_code(variable: str) -> bool:
-    """Whether programs of a job run code from where a variable of that name points.
-
-    >>> loads_code("LD_PRELOAD"), loads_code("PYTHONPATH"), loads_code("NCCL_DEBUG"), loads_code("HF_HOME")
-    (True, True, False, False)
-    """
-    return _LOADS_CODE.fullmatch(variable) is not None
 
 
 def steers_traffic(variable: str) -> bool:
@@ -139,6 +109,8 @@ def refuse_loading(variable: str, value: str, where: str, is_record: Callable[[s
     """
     if loads_code(variable):
         what = "decides which code the job loads"
+    elif steers_srun(variable):
+        what = "decides where or with what srun starts the ranks"
     elif steers_traffic(variable):
         what = "decides where the job's traffic goes, or whom it trusts"
     elif leads_elsewhere(variable, value):
