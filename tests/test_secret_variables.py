@@ -17,7 +17,7 @@ from hpc_llm.text.secrecy import find_secret, is_secret, redacted, without_secre
 WORDS = ["--cluster", "mi210", "--method", "z2", "--model", "tiny"]
 MIXED = "aB3dE6gH9jK2mN5pQ8sT1vW4"
 NAMED = {"PASS": "hunter2x", "AUTH": "Zx9qLmT4vB7kRw2NpY", "PW": "hunter2y", "COOKIE": f"sid={MIXED}", "PAT": "swordfish", "TOKENS": MIXED,
-         "SESSION": MIXED, "HF_TOKEN": "98765432", "MY_API_KEY": "1234567890"}  # fmt: skip
+         "SESSION": MIXED, "OTP": "Jw4nLx7Rt", "SITE_MFA": "marigold", "HF_TOKEN": "98765432", "MY_API_KEY": "1234567890"}  # fmt: skip
 HARMLESS = {
     "PASS_THROUGH": "1", "TOKENIZERS_PARALLELISM": "true", "SSH_AUTH_SOCK": "agent.1", "SESSION": "17", "TOKENS": "4096", "MAX_TOKENS": "2048000",
     "PASS": "1", "AUTH": "none", "COOKIE": "${COOKIE}", "IMAGE_TOKEN": "12345678", "TOKEN_BUDGET": "100000000", "SESSION_NAME": "train-7b",
@@ -161,3 +161,49 @@ def test_what_libraries_say_of_a_key_that_was_refused(text: str) -> None:
 )  # fmt: skip
 def test_messages_that_hold_no_key(text: str) -> None:
     assert redacted(text) == text
+
+
+SHORT = ["pw", "Pw", "PW", "psk", "auth", "AUTH", "cookie", "Cookie", "pat", "dsn", "otp", "mfa"]
+DRAWN = ["Jw4nLx7Rt", "m3Xq-8kZt2Wv", "t5yq8w2e7r1b9"]
+
+
+@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(
+    "form",
+    ["{}={}", "no entry (account=eve, {}={}): 401", "open(url, {}='{}', n=2)", '{{"a": 1, "{}": "{}"}}', "{}: {}", "serve --{} {} --port 8", "retry with {} = {}, 3 left"],
+)  # fmt: skip
+def test_short_names_of_secrets_count_in_both_cases(name: str, form: str) -> None:
+    for value in DRAWN:
+        text = form.format(name, value)
+        assert is_secret(text) and redacted(text) == form.format(name, "(hidden)"), text
+
+
+@pytest.mark.parametrize("name", ["pw", "PW", "psk"])
+def test_a_password_of_letters_and_digits_needs_not_be_drawn(name: str) -> None:
+    for form in ("{}={}", "mount({}='{}')", "tool --{} {}"):
+        text = form.format(name, "marigold7")
+        assert is_secret(text) and redacted(text) == form.format(name, "(hidden)")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "no login with token {}", "the secret {} was not taken", "bearer {} is too old", "Token {}.", "refused: api key {}", "rejected for key {}", "jwt={}", "auth {} refused",
+    ],
+)  # fmt: skip
+def test_a_word_of_capitals_and_digits_behind_the_word_for_a_secret_is_one(form: str) -> None:
+    for value in ("Jw4nLx7RtZ", "hT5wQz8Kb2Nm"):
+        assert value not in redacted(form.format(value)) and is_secret(form.format(value))
+
+
+@pytest.mark.parametrize(
+    "text",
+    """token ids|token ID|tokens/s 4096|Token 128009 is no word of it|token Qwen2Tokenizer|token LLaMA2Chat7B|the token GPT2BPETokenizer|tokens=4096|tokens: 2.5B
+    |auth=none|auth: oauth2|auth=sha256|auth=HTTPBasicAuth(user, x1)|auth=scram-sha-256|cookie=0x7f3a2b1c9d|cookie=none|pw=300W|pw=0.5|pw=None|pw=$PW|pw=args.pw|pass=inline2
+    |pass: 3|session=train-7b|session=20260101-120000|pat=*.bin|dsn=${DSN}|otp=27.1|mfa=off|pass gpuA100x8|key gpuA100x8|key H100SXM5x8|key model.layers.0.self_attn.q_proj
+    |secret santa|auth token required|secret access key is missing|unknown key Conv2dBatchNorm|session 3 of 5|auth backend LDAP3|with password protection""".replace(
+        "\n    ", ""
+    ).split("|"),
+)
+def test_other_words_behind_such_names_stay(text: str) -> None:
+    assert redacted(text) == text and not is_secret(text)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from hpc_llm.text.bare_values import BARS, as_value, bare, bare_end, bare_password
 from hpc_llm.text.connection_strings import in_connection_string, is_of_connection, is_password_of_connection
 from hpc_llm.text.late_pattern import late_pattern
+from hpc_llm.text.secret_encoded import is_text
 from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_trackers, kind_of, tells, words_of
 from hpc_llm.text.secret_values import (
     DIGITS_APART,
@@ -25,17 +26,18 @@ from hpc_llm.text.secret_values import (
     is_key_of_trackers,
     is_long_number,
     is_mixed,
+    is_mixed_word,
     is_number,
     is_reference,
     is_told,
 )
 
 NAMED = late_pattern(
-    r"(?i)auth|key|token|pass|secret|cred|session|pwd|(?<![a-z0-9])(?:pw|pat)=|[_-]pw|[_-]psk|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
+    r"(?i)auth|key|token|pass|secret|cred|session|pwd|(?<![a-z0-9])(?:pw|pat|psk|t?otp|mfa)(?![a-z0-9])|[_-](?:pw|psk|otp|mfa)|[_-]pat(?![a-z])|[a-z]Pat(?![a-z])|dsn|cookie|jwt|bearer|wandb|comet|neptune|clearml|swanlab|mlflow|[?&;](?:sig|code|pw|sas)"
 )
 """A word without which no name in a text is a secret's; most lines have none."""
 _NAME = late_pattern(
-    r"(?:(?i:api|access|secret|private|auth)(?:\ |\.(?=(?i:keys?|tokens?)\b)))?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*"
+    r"(?:(?i:api|access|secret|private|auth)[\ .](?=(?i:keys?|tokens?)\b))?[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*"
 )
 _QUOTE = r"""(?:\\{0,4}["'`]|%2[27]|&quot;|&\#3[49];|\\u002[27])"""
 _BLANKS = r"[\ \t]{0,40}"
@@ -142,7 +144,7 @@ def _names(text: str, found: re.Match[str]) -> list[str]:
 
 
 def _is_name(name: str) -> bool:
-    return kind_of(name) is not None or is_trackers(name) or name.lower() in _OF_QUERIES or name in OF_VARIABLES
+    return kind_of(name) is not None or is_trackers(name) or name.lower() in _OF_QUERIES or name.upper() in OF_VARIABLES
 
 
 def _end(text: str, one: Assigned) -> int:
@@ -268,18 +270,14 @@ def _is_secret(one: Assigned) -> bool:
     if one.is_query and (sure or name.lower() in _OF_QUERIES):
         is_drawn = is_generated(value, least=8) or (len(value) >= 8 and DIGITS_APART.search(value) is not None)
         return is_drawn or (sure == "surely" and len(value) >= _SHORTEST)
-    if name in OF_VARIABLES and one.how == "tight" and not one.is_subscript:
-        return is_mixed(value) if is_collective(name) else is_generated(value, least=8)
-    if not sure:  # `pass` is a word of many programs, so its value has to be drawn
-        return (
-            name.lower() == "pass"
-            and is_generated(value, least=8)
-            and len({c.isupper() for c in value if c.isalpha()}) == 2
-        )
+    if name.upper() in OF_VARIABLES:
+        return _is_of_a_variable(one)
+    if not sure:
+        return False
     if name.isupper() and one.how == "tight" and (one.is_quoted or not one.is_subscript):
         return is_kept(name, value)
     if sure == "maybe":
-        return is_generated(value)
+        return is_generated(value) or (one.how != "table" and is_mixed_word(value, least=10))
     if not one.is_quoted and (
         (is_expression(value) and not _ends_as_a_password(one)) or (one.is_subscript and not is_composed(value))
     ):
@@ -290,12 +288,31 @@ def _is_secret(one: Assigned) -> bool:
         return False
     if one.how in ("loose", "table"):
         is_named = kind_of(name) == "password" or (one.how == "table" and sure == "surely" and _is_of_a_dump(one))
-        return is_generated(value) or (is_named and is_composed(value, marks="") and len(value) > _SHORTEST)
+        is_drawn = is_generated(value) or (one.how == "loose" and is_mixed_word(value.rstrip(".")))
+        return is_drawn or (is_named and is_composed(value, marks="") and len(value) > _SHORTEST)
     if (sure == "likely" and one.how != "tight" and not one.is_quoted) or (
         one.how == "pair" and not (name.isupper() and "_" in name)
     ):
         return is_composed(value)
     return not (name.lower() == "token" and one.how == "spaced" and not one.is_quoted and value.isalpha())
+
+
+def _is_of_a_variable(one: Assigned) -> bool:
+    """Whether the value of a name that as a whole means a secret is one, `pw` as `PW`: in lower case, too, such words mean other things.
+
+    A compiler has passes, a service sessions, a message an authentication: their values have to be drawn. `pw` has to be no plain word.
+    """
+    name, value = one.name.upper(), one.value
+    if is_collective(name):
+        return one.how not in ("loose", "table") and is_mixed(value)
+    if one.how in ("loose", "table") or (name == "PASS" and one.name != name):
+        return is_mixed_word(value.rstrip("."))
+    if not one.is_quoted and (is_expression(value) or one.is_subscript):
+        return is_mixed_word(value)
+    if is_generated(value, least=8):
+        return _ADDRESS_IN_MEMORY.fullmatch(value) is None and (one.name == name or not is_text(value))
+    is_named = name in _OF_PASSWORDS and (one.is_quoted or one.how in ("tight", "option"))
+    return is_named and len(value) >= _SHORTEST_OF_KEYS and is_composed(value) and not value[0].isdigit()
 
 
 def _ends_as_a_password(one: Assigned) -> bool:
@@ -312,5 +329,7 @@ def _is_of_a_dump(one: Assigned) -> bool:
     return len(words_of(one.name)) > 1 and (one.value[0].isalpha() or is_drawn)
 
 
+_ADDRESS_IN_MEMORY = late_pattern(r"0[xX][0-9A-Fa-f]{1,16}")
+_OF_PASSWORDS = frozenset("PW PSK".split())
 _DIGITS_LAST = late_pattern(r"[0-9]{1,12}\Z")
 _SHORTEST, _SHORTEST_OF_KEYS = 4, 6

@@ -31,6 +31,11 @@ def is_login(word: str) -> bool:
     return bool(user and colon and password) and (user + password).isprintable()
 
 
+def is_text(word: str) -> bool:
+    """Whether it is text in base64 that is no login."""
+    return _plain(word).isprintable() and _plain(word) != "" and not is_login(word)
+
+
 def _plain(word: str) -> str:
     """What it says; "" for most words of that length, which are sums, names and paths."""
     try:

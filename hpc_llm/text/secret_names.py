@@ -18,7 +18,7 @@ _KEYS = frozenset(
     """.split()
 )
 """Of these no plain number is one."""
-_AT_THE_END = frozenset("PASS PWD PW PSK AUTH PAT DSN COOKIE".split())
+_AT_THE_END = frozenset("PASS PWD PW PSK AUTH PAT DSN COOKIE OTP TOTP MFA".split())
 """Words that mean a secret as the last of several: DB_PASS does, PWD and PASS_RATE do not."""
 _COLLECTIVE = frozenset("TOKENS SESSION".split())
 """Last words of names whose value is a number more often than a secret."""

@@ -177,6 +177,22 @@ def is_generated(value: str, least: int = 16) -> bool:
     return changes * 4 >= len(plain) or _HEXADECIMAL.fullmatch(plain) is not None
 
 
+def is_mixed_word(value: str, least: int = 8) -> bool:
+    """Whether capitals, small letters and digits are mixed as chance mixes them, in a word shorter than the keys of services.
+
+    >>> is_mixed_word("Kd3xWm9Tq"), is_mixed_word("Qwen2TokenizerFast"), is_mixed_word("gpuA100x8"), is_mixed_word("LLaMA2Chat7B")
+    (True, False, False, False)
+    """
+    if not is_generated(value, least) or _ONE_WORD.fullmatch(value) is None:
+        return False
+    rest = _PLAIN_WORD.sub("", value)
+    upper, lower, digits = (sum(map(kind, rest)) for kind in (str.isupper, str.islower, str.isdigit))
+    return upper > 1 and lower > 1 and digits > 0
+
+
+_ONE_WORD = late_pattern(r"[A-Za-z0-9][A-Za-z0-9_.~+/=!#$%^&*@?-]{5,199}")
+_PLAIN_WORD = late_pattern(r"[A-Z]?[a-z]{3,}")
+"""Such words, and what is left of them in a name, tell nothing of chance."""
 _LONGEST = 200
 _DIGIT = late_pattern(r"[0-9]")
 _RUNS = late_pattern(r"[0-9]+|[A-Z]+|[a-z]+")
