@@ -110,3 +110,66 @@ def test_digits_behind_a_word_make_it_a_password_where_a_shell_reads_it(password
         for text in (f"serve {option} {password} --port 80", f"serve {option}={password}"):
             assert is_secret(text) and password not in redacted(text)
     assert not is_secret("client(api_key=api_key2)") and not is_secret("serve --api-key API_KEY")
+
+
+OF_PROGRAMS = [
+    "https://packages.uni.example/t/qx-0b1c2d3e-4f50-4617-8a9b-c0d1e2f3a4b5/main", "http://10.0.0.7:8080/t/{}/noarch/repodata.json", "mc alias set store https://s3.uni.example eve {}",
+    "mc --insecure config host add store http://h:9000 eve '{}' --api S3v4", "mcli admin user add store eve {}", "curl -E me.p12:{} https://h.example", "curl --proxy-cert me.pem:{} https://h.example",
+    "--cert ~/me.pem:{}", "ossutil64 config -e h -i eve -k {}", "coscmd config -a eve -s {} -b x", "qshell account eve {} me", "b2 authorize-account eve {}", "wpa_passphrase cluster {}",
+    "rabbitmqctl add_user eve {}", "poetry config http-basic.mine eve {}", "poetry config pypi-token.mine {}", "doctl auth init -t {}", "anaconda -t {} upload x", "ttyd -c eve:{} bash",
+    "etcdctl --user root:{} get x", "swift -U eve -K {} list", "kubectl create secret generic x --from-literal=word={}", "impdp eve/{}@db", "echo {} | myproxy-logon -S", "--secret {} --steps 3", "words --secret={}",
+    "note pw={}", "userpwd=eve:{}", "--login eve:{}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", OF_PROGRAMS)
+def test_a_form_of_a_program_s_own(form: str) -> None:
+    text = form.format("Jw4nLx7RtZ")
+    assert is_secret(text) and "Jw4nLx7RtZ" not in redacted(text) and "0b1c2d3e" not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CURL_OPTS", "-sS -u eve:marigold"), ("WGET_FLAGS", "--http-password marigold"), ("BASIC", "eve:marigold7"), ("REGISTRY_LOGIN", "eve:marigold7"), ("ANYTHING", "eve:Jw4nLx7RtZ"),
+        ("MFA", "marigold"), ("SITE_OTP", "marigold"), ("TOTP", "JBSWY3DPEHPK3PXP"),
+    ],
+)  # fmt: skip
+def test_what_a_variable_holds_for_a_program(name: str, value: str) -> None:
+    assert find_secret({"env": {name: value}}) == f"env.{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("IMAGE", "pytorch:2.5.1-cuda12.4"), ("LOGIN", "gn01:8080"), ("USER", "eve"), ("PROXY", "proxy:3128"), ("ACCOUNT", "abcd-delta-gpu"), ("CURL_OPTS", "-sS --retry 3"), ("BASIC", "yes"),
+        ("OTP", "27"), ("MFA", "off"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"), ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512"), ("TORCH_LOGS", "inductor:dynamo2"),
+        ("X", "https://discuss.pytorch.org/t/cuda-11-8-rtx-4090-x2/12345"), ("X", "https://discuss.pytorch.org/t/how-to-train-llama/7/2"), ("X", "mc alias list store"), ("X", "curl --cert me.pem --key me.key h"),
+        ("X", "--cert me.pem"), ("X", "swift build -c release"), ("X", "--secret-file words"), ("X", "kubectl create secret generic x --from-file=a=b"),
+    ],
+)  # fmt: skip
+def test_what_says_nothing_secret_passes(name: str, value: str) -> None:
+    assert find_secret({"env": {name: value}}) is None and redacted(f"{name}={value}") == f"{name}={value}"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "IOError: secret {} has expired", "password not accepted: {}", "api key was rejected by the server: {}", "ftp: uid=eve pwd={}", "user eve with pass {}: refused", "jdbc:oracle:oci:eve/{}@db1 is down",
+        "403 for Bearer {}", "my_token is {}, and should not be", "login failed: account eve, pw {}", "prog: error: argument --hub-token: invalid choice: '{}' (choose from 'a')", "key was '{}'",
+    ],
+)  # fmt: skip
+def test_what_an_error_tells_of_a_key(form: str) -> None:
+    text = form.format("Jw4nLx7RtZ")
+    assert is_secret(text) and "Jw4nLx7RtZ" not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    """key not found: model.layers.0.weight2|token not found: layer1|the key is LLaMA2Chat7B|user eve pwd=/work/x1|uid=eve pwd=$PW|the token is invalid|password was not accepted: none|user: eve:users
+    |argument --dtype: invalid choice: 'bfloat17'|api_key not found: OPENAI_API_KEY|jdbc:oracle:thin:@h:1521|account: abcd:gpu|Secret not found: default/regcred|user=eve, pass 3 of 5""".replace(
+        "\n    ", ""
+    ).split("|"),
+)
+def test_what_an_error_tells_of_other_things(line: str) -> None:
+    assert redacted(line) == line and not is_secret(line)

@@ -65,6 +65,10 @@ _SETS = late_pattern(
 """Words before a name whose value stands behind a blank: those of shells and recipes, the dashes of an option, Spark's settings."""
 _BEFORE, _LONGEST_NAME = 60, 120
 _TWO_DIGITS = late_pattern(r"[0-9A-Fa-f]{2}")
+_OF_A_USER = frozenset("pwd pw pass psk auth".split())
+_USER = late_pattern(
+    r"""(?i)(?<![a-z])(?:user(?:[ _]?(?:name|id))?|uid|login|account)["']?(?:\ ?[=:]\ ?|\ )["']?[\w.@+-]{1,40}["']?[ ,;]{1,3}(?:(?:and|with)\ )?["']?\Z"""
+)
 _IN_A_QUERY = late_pattern(r"(?:[?&]|%3[Ff]|%26|&amp;)\Z")
 _OF_QUERIES = frozenset("sig signature code auth pass pwd pw sas hmac".split())
 """Names that mean a secret in the query of an address only."""
@@ -96,6 +100,8 @@ class Assigned(NamedTuple):
     """Whether brackets open before it, as a list's."""
     is_option: bool = False
     """Whether dashes stand before the name."""
+    is_beside_user: bool = False
+    """Whether a user is told just before it."""
 
 
 def secrets_assigned(text: str) -> Iterator[tuple[int, int]]:
@@ -209,6 +215,7 @@ def _assigned(text: str, name: str, end: int, line: _Line) -> Assigned | None:
         in_connection,
         is_listed,
         before.endswith("-"),
+        name.lower() in _OF_A_USER and _USER.search(before) is not None,
     )
 
 
@@ -273,7 +280,7 @@ def _is_secret(one: Assigned) -> bool:
     if name.upper() in OF_VARIABLES:
         return _is_of_a_variable(one)
     if not sure:
-        return False
+        return one.name.lower() == "pwd" and _is_password_beside(one)
     if name.isupper() and one.how == "tight" and (one.is_quoted or not one.is_subscript):
         return is_kept(name, value)
     if sure == "maybe":
@@ -305,6 +312,8 @@ def _is_of_a_variable(one: Assigned) -> bool:
     name, value = one.name.upper(), one.value
     if is_collective(name):
         return one.how not in ("loose", "table") and is_mixed(value)
+    if one.is_beside_user and _is_password_beside(one):
+        return True
     if one.how in ("loose", "table") or (name == "PASS" and one.name != name):
         return is_mixed_word(value.rstrip("."))
     if not one.is_quoted and (is_expression(value) or one.is_subscript):
@@ -313,6 +322,14 @@ def _is_of_a_variable(one: Assigned) -> bool:
         return _ADDRESS_IN_MEMORY.fullmatch(value) is None and (one.name == name or not is_text(value))
     is_named = name in _OF_PASSWORDS and (one.is_quoted or one.how in ("tight", "option"))
     return is_named and len(value) >= _SHORTEST_OF_KEYS and is_composed(value) and not value[0].isdigit()
+
+
+def _is_password_beside(one: Assigned) -> bool:
+    """Whether the value can be a password of the user before it; where none is it has to be drawn."""
+    if is_mixed_word(one.value.rstrip(".")):
+        return True
+    is_word = one.is_beside_user and one.how != "table" and not is_expression(one.value) and "/" not in one.value
+    return is_word and len(one.value) >= _SHORTEST_OF_KEYS and is_composed(one.value) and is_told(one.value)
 
 
 def _ends_as_a_password(one: Assigned) -> bool:

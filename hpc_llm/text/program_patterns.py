@@ -12,7 +12,7 @@ _VALUE = (
 _USER = r"""["']?[^\s:"'$|;&]{{1,60}}{0}(?P<{1}>[^\s"'$<>(|;&`][^\s"'|;&`]{{0,199}})"""
 
 ASKING = r"""(?:kinit|sudo\ (?:-[a-zA-Z]{1,8}\ ){0,3}-[a-zA-Z]{0,6}S|sudo\ --stdin|cryptsetup|gpg|smbpasswd|chpasswd
-    |passwd|iinit|aklog|klog|vncpasswd|(?:[\w-]{2,20}\ ){1,2}login|hf\ auth)"""
+    |passwd|iinit|aklog|klog|vncpasswd|myproxy-logon|(?:[\w-]{2,20}\ ){1,2}login|hf\ auth)"""
 """Programs that read a password from their input."""
 
 _CURL_FLAGS = r"-[0-9aBfgGiIjJklLnNOpqRsSvZ#]{0,8}"
@@ -26,10 +26,14 @@ _COOKIE = rf"(?:{_CURL_FLAGS}b\ ?|--cookie[\ =])" + (
     r"""(?:'[^'=\s]{1,60}=(?P<v2s>[^'\n]{3,300})'|"[^"=\s]{1,60}=(?P<v2d>[^"\n]{3,300})"|[^\s'"=;|&$<>]{1,60}=(?P<v2>[^\s'"$<>(|&;`][^\s'"|&;`]{2,199}))"""
 )
 """A file of cookies has no `=` in its name."""
+_CERTIFICATE = rf"(?:{_CURL_FLAGS}E\ ?|--(?:proxy-)?cert[\ =])" + _USER.replace("{{1,60}}", "{{1,200}}").format(
+    ":", "v3"
+)
+_WORD = r"""["']?[^\s"'|;&]{1,200}["']?\ {1,4}"""
 _PASSWORD_OF_OPENSSL = r"(?:-[a-z]{0,12}pass[a-z]{0,4}|-k|-K)\ pass:" + _VALUE.format("v0")
 
 _TAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"curl", (_LOGIN_OF_CURL, _PASSWORD_OF_HTTP, _COOKIE)),
+    (r"curl", (_LOGIN_OF_CURL, _PASSWORD_OF_HTTP, _COOKIE, _CERTIFICATE)),
     (r"wget", (_PASSWORD_OF_HTTP,)),
     (r"twine\ upload", (r"(?:-p\ ?|--password[\ =])" + _VALUE.format("v0"),)),
     (r"https?|xh", (r"(?:-a|--auth)[\ =]?" + _USER.format(":", "v0"),)),
@@ -52,7 +56,20 @@ _TAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"htpasswd", (r"-[a-zA-Z]{0,4}b[a-zA-Z]{0,4}\ [^\s]{1,120}\ [^\s]{1,60}\ " + _VALUE.format("v0"),)),
     (r"xfreerdp3?|wfreerdp", (r"/p:" + _VALUE.format("v0"),)),
     (r"rclone\ obscure", (_VALUE.format("v0"),)),
-    (r"sqlplus", (_USER.format("/", "v0"),)),
+    (r"mc(?:li)?\ (?:--?[\w-]{1,20}\ ){0,3}(?:alias\ (?:set|s)|config\ host\ add)", (_WORD + r"""["']?https?://""" + _WORD + _WORD + _VALUE.format("v0"),)),
+    (r"mc(?:li)?\ admin\ user\ add", (_WORD + _WORD + _VALUE.format("v0"),)),
+    (r"(?:oss|obs|tos)util(?:64)?", (r"-k[\ =]" + _VALUE.format("v0"),)),
+    (r"coscmd|coscli", (r"-s[\ =]" + _VALUE.format("v0"),)),
+    (r"qshell\ account|b2\ (?:account\ )?authorize(?:[_-]account)?|wpa_passphrase|rabbitmqctl\ (?:add_user|change_password|authenticate_user)|poetry\ config\ http-basic\.[\w-]{1,60}", (
+        _WORD + _VALUE.format("v0"),
+    )),
+    (r"poetry\ config\ pypi-token\.[\w-]{1,60}", (_VALUE.format("v0"),)),
+    (r"doctl|influx|anaconda", (r"-t[\ =]" + _VALUE.format("v0"),)),
+    (r"ttyd|gotty", (r"(?:-c|--credential)[\ =]" + _USER.format(":", "v0"),)),
+    (r"etcdctl", (r"--user[\ =]" + _USER.format(":", "v0"),)),
+    (r"swift", (r"-K[\ =]?" + _VALUE.format("v0"),)),
+    (r"kubectl\ create\ secret\ generic", (r"--from-literal[\ =][^\s=]{1,100}=(?P<v0>[^\s\"'$<>(|;&`][^\s\"'|;&`]{2,199})",)),
+    (r"sqlplus|expdp|impdp|sqlldr", (_USER.format("/", "v0"),)),
 )  # fmt: skip
 """Programs, and by which options they take what. `TAKEN` looks a bounded way ahead for these, so none of them looks ahead itself."""
 COMMAND = late_pattern(

@@ -21,12 +21,13 @@ from hpc_llm.text.secret_blocks import secrets_in_blocks
 from hpc_llm.text.secret_encoded import is_login, secrets_encoded
 from hpc_llm.text.secret_inputs import secrets_in_inputs
 from hpc_llm.text.secret_logins import secrets_in_logins
-from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable, tells, words_of
+from hpc_llm.text.secret_messages import IN_MESSAGES, is_password
+from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable, words_of
 from hpc_llm.text.secret_options import secrets_in_options
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
 from hpc_llm.text.secret_programs import secrets_in_commands
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
-from hpc_llm.text.secret_values import HIDDEN, is_composed, is_harmless, is_kept, is_number, is_told
+from hpc_llm.text.secret_values import HIDDEN, is_composed, is_harmless, is_kept, is_mixed_word, is_number
 from hpc_llm.text.shell_joins import lines_joined, words_joined
 from hpc_llm.text.shown import shown
 from hpc_llm.text.word_lists import as_command, hidden_words, with_lists_as_commands
@@ -42,21 +43,12 @@ _CLIENT = late_pattern(
     + r""")[^\s"']){0,200})"""
 )
 """A client of a database takes the password without a blank."""
-_SAID_IN_WORDS = late_pattern(
-    r"""(?<![A-Za-z0-9])((?i:password|passwd|passphrase|passcode|api[ ]key|secret[ ]key|access[ ]token)["']?[\ ](?i:is|was)(?:[\ ]now)?:?[\ ]{1,3}["'`]?)([^\s"'`,;$<(\[{)\]}]{4,200})"""
-)
-_REFUSED = late_pattern(
-    r"""(?<![A-Za-z0-9])((?i:(?:incorrect|invalid|wrong|bad|unknown|expired)\ (?:api[ _]key|(?:access\ |auth\ )?token|password|credentials?)(?:\ provided)?:?\ |api\ key\ must\ be\ [^\n:]{1,60},\ yours\ was\ \d{1,4}:\ )["'`]?)([^\s"'`,;$<(\[{)\]}]{6,200})"""
-)
-"""What a service says of the key that it was given."""
+_WHOLE_LOGIN = late_pattern(r"[A-Za-z][\w.@+-]{0,60}:([^\s/:@]{4,200})")
+_SAYS_LOGIN = frozenset("BASIC LOGIN USER USERNAME ACCOUNT USERPWD USERPASS HTTP PROXY REGISTRY".split())
 _PAIR = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:auth=|\w{0,12}(?:basic|digest|proxy)auth)\(["'][^"'\n]{1,100}["'],\ {0,2}["'])([^"'\n]{4,200})"""
 )
 """A user and a password, as libraries of HTTP take them."""
-_CHECKED = late_pattern(
-    r"""(?<![\w.])((\w{0,40}(?i:token|key|pass(?:word|wd|phrase)?|secret|credentials?)):?\ [^\n]{0,120}?\[type=\w{1,60},\ input_value=["'])([^"'\n]{4,300})"""
-)
-"""What pydantic says of a field and its value."""
 _LOGIN = late_pattern(
     r"""(?<![\w-])((?:login\ (?:[^\n|;&]{0,200}?\ )?-p[\ =]?|login\ [^\s:]{1,100}\ {1,5}password\ {1,5})["']?)([^\s"'$<(-][^\s"']{3,200})"""
 )
@@ -108,8 +100,14 @@ def _is_secret(text: str, name: str) -> bool:
 
 
 def _is_login(name: str, text: str) -> bool:
-    """Whether it is the `auth` of a registry, as docker keeps it."""
-    return words_of(name)[-1:] == ["AUTH"] and is_login(text)
+    """Whether it is the `auth` of a registry, as docker keeps it, a user and a password, or the words of a program that takes one."""
+    words = words_of(name)
+    if words[-1:] == ["AUTH"] and is_login(text):
+        return True
+    if login := _WHOLE_LOGIN.fullmatch(text):
+        is_named = not _SAYS_LOGIN.isdisjoint(words) and is_composed(login[1])
+        return is_mixed_word(login[1]) or (is_named and not is_harmless(login[1]) and not is_number(login[1]))
+    return text.startswith("-") and any(next(secrets_in_commands(f"{word.lower()} {text}"), None) for word in words)
 
 
 def find_secret(value: Any, place: str = "") -> str | None:
@@ -269,6 +267,17 @@ _WORDS_OF_NAMED = (
     "%3a",
     "input_value",
     "credential",
+    "secret",
+    "user",
+    "account",
+    "proxy",
+    "oracle",
+    "cert",
+    "cookie",
+    "jwt",
+    "bearer",
+    "pw",
+    "psk",
 )
 
 
@@ -281,19 +290,6 @@ def _may_be_named(text: str) -> bool:
 def _is_value(found: re.Match[str]) -> bool:
     """Whether what stands behind the name of a header or an option is no switch, number or name of a variable."""
     return not (is_harmless(found[2]) or is_number(found[2]))
-
-
-def _is_password(found: re.Match[str]) -> bool:
-    """Whether what stands behind "the password is", or an option for one, can be one, and is no word on it."""
-    return not is_harmless(found[2]) and is_told(found[2])
-
-
-def _is_refused(found: re.Match[str]) -> bool:
-    return _is_password(found) and is_composed(found[2].rstrip("."))
-
-
-def _is_checked(found: re.Match[str]) -> bool:
-    return tells(found[2]) == "surely" and not is_harmless(found[3])
 
 
 def _is_encoded(found: re.Match[str]) -> bool:
@@ -318,12 +314,10 @@ def _without_value(is_one: Callable[[re.Match[str]], bool], found: re.Match[str]
 _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_HEADER, _is_value),
     (_BASIC, _is_basic),
-    (_CLIENT, _is_password),
-    (_SAID_IN_WORDS, _is_password),
-    (_REFUSED, _is_refused),
-    (_PAIR, _is_password),
-    (_CHECKED, _is_checked),
-    (_LOGIN, _is_password),
+    (_CLIENT, is_password),
+    *IN_MESSAGES,
+    (_PAIR, is_password),
+    (_LOGIN, is_password),
     (_ENCODED, _is_encoded),
 )
 """What is known by the words before it: the last group of each is the secret."""

@@ -57,6 +57,8 @@ _OF_A_SERVICE = late_pattern(
     r"(?::\d{2,5})?/(?P<path>[^\s\"'<>|?#`,;)\]}]{8,300})"
 )
 """Services that tell of the end of a job whoever knows the path, also where no scheme stands before their name."""
+_OF_CONDA = late_pattern(r"/t/([A-Za-z0-9_-]{8,200})(?=/(?!\d+(?:/|\Z))|\Z)")
+"""A token as conda takes it, on any host. In a forum a number stands behind the name of a topic."""
 _KEY = late_pattern(r"[A-Za-z0-9]{20,200}")
 _UUID = late_pattern(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SHARED = frozenset(("d", "folders", "file", "document"))
@@ -120,7 +122,9 @@ def _segments(text: str) -> Iterator[tuple[int, int]]:
     """Those of paths that let in whoever knows them."""
     for address in _ADDRESS.finditer(text):
         is_hook = any(_HOOK.fullmatch(label) for label in address[1].split("."))
-        before = ""
+        before, is_token = "", _OF_CONDA.search(address[2])
+        if is_token and is_generated(is_token[1], least=8):
+            yield address.start(2) + is_token.start(1), address.start(2) + is_token.end(1)
         for segment in _SEGMENT.finditer(text, address.start(2), address.end(2)):
             word = segment[0]
             if bot := _BOT.fullmatch(word):

@@ -10,8 +10,8 @@ from hpc_llm.text.secret_values import is_composed, is_generated, is_harmless, i
 
 _PROGRAMS = late_pattern(
     r"(?<![\w.-])(?:curl|wget|twine|https?|xh|ssh-keygen|mount[.\w]{0,6}|wandb|(?:redis|keydb|valkey)-cli|mongo\w{0,8}|cqlsh|ncftp\w{0,4}|sqlcmd|zip|unzip|ipmitool|mosquitto_\w{3}|rdesktop"
-    r"|7z\w?|rar|unrar|ldap\w{3,6}|lftp|s?ftp|smb\w{3,6}|rpcclient|net|openssl|htpasswd|[xw]freerdp3?|rclone|sqlplus)(?:\.exe)?\ "
-    r"|\|\ {0,3}(?:[\w./-]{0,60}/)?(?:kinit|sudo|cryptsetup|gpg|smbpasswd|chpasswd|passwd|iinit|aklog|klog|vncpasswd|hf\ |[\w -]{2,42}\blogin)"
+    r"|7z\w?|rar|unrar|ldap\w{3,6}|lftp|s?ftp|smb\w{3,6}|rpcclient|net|openssl|htpasswd|[xw]freerdp3?|rclone|sqlplus|mc|mcli|(?:oss|obs|tos)util\d{0,2}|cosc\w{2,3}|qshell|b2|wpa_passphrase|rabbitmqctl|poetry|doctl|influx|anaconda|ttyd|gotty|etcdctl|swift|kubectl|(?:ex|im)pdp|sqlldr)(?:\.exe)?\ "
+    r"|\|\ {0,3}(?:[\w./-]{0,60}/)?(?:kinit|sudo|cryptsetup|gpg|smbpasswd|chpasswd|passwd|iinit|aklog|klog|vncpasswd|myproxy-logon|hf\ |[\w -]{2,42}\blogin)"
     r"|<<<"
 )
 """The programs, by which most text is passed over: the patterns that look at their words are made where one is named."""
