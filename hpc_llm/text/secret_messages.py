@@ -78,7 +78,9 @@ def _is_checked(found: re.Match[str]) -> bool:
 
 
 def _is_value(found: re.Match[str]) -> bool:
-    return not (is_harmless(found[2]) or is_number(found[2]))
+    """Whether it is no number, variable or what stands for a password in a manual, as in FILE:PASSWORD."""
+    is_word = found[2].isupper() and found[2].strip("`'.,").isalpha()
+    return not (is_word or is_harmless(found[2]) or is_number(found[2]))
 
 
 IN_MESSAGES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
