@@ -143,7 +143,7 @@ def test_what_a_variable_holds_for_a_program(name: str, value: str) -> None:
     ("name", "value"),
     [
         ("IMAGE", "pytorch:2.5.1-cuda12.4"), ("LOGIN", "gn01:8080"), ("USER", "eve"), ("PROXY", "proxy:3128"), ("ACCOUNT", "abcd-delta-gpu"), ("CURL_OPTS", "-sS --retry 3"), ("BASIC", "yes"),
-        ("OTP", "27"), ("MFA", "off"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"), ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512"), ("TORCH_LOGS", "inductor:dynamo2"),
+        ("OTP", "27"), ("X", "SHA512:uNiVztksCsDhcJ3Yz0r5Yb5w3vJ7Q7LrO4mWm3cMVrk"), ("MFA", "off"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"), ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512"), ("TORCH_LOGS", "inductor:dynamo2"),
         ("X", "https://discuss.pytorch.org/t/cuda-11-8-rtx-4090-x2/12345"), ("X", "https://discuss.pytorch.org/t/how-to-train-llama/7/2"), ("X", "mc alias list store"), ("X", "curl --cert me.pem --key me.key h"),
         ("X", "--cert me.pem"), ("X", "swift build -c release"), ("X", "--secret-file words"), ("X", "kubectl create secret generic x --from-file=a=b"),
     ],

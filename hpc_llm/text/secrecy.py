@@ -43,7 +43,7 @@ _CLIENT = late_pattern(
     + r""")[^\s"']){0,200})"""
 )
 """A client of a database takes the password without a blank."""
-_WHOLE_LOGIN = late_pattern(r"[A-Za-z][\w.@+-]{0,60}:([^\s/:@]{4,200})")
+_WHOLE_LOGIN = late_pattern(r"(?!(?i:sha\d{1,3}|md5|blake\w{1,3}):)[A-Za-z][\w.@+-]{0,60}:([^\s/:@]{4,200})")
 _SAYS_LOGIN = frozenset("BASIC LOGIN USER USERNAME ACCOUNT USERPWD USERPASS HTTP PROXY REGISTRY".split())
 _PAIR = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:auth=|\w{0,12}(?:basic|digest|proxy)auth)\(["'][^"'\n]{1,100}["'],\ {0,2}["'])([^"'\n]{4,200})"""

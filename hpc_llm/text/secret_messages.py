@@ -23,7 +23,7 @@ _SAID_OF_KEYS = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:token|secret|key|jwt|bearer|pw|pwd|psk|pass|auth|cookie)["']?[\ ](?i:is|was)(?:[\ ]now)?:?[\ ]{1,3}["'`]?)([^\s"'`,;$<(\[{)\]}]{8,200})"""
 )
 _NOT_TAKEN = late_pattern(
-    r"""(?<![A-Za-z0-9])((?i:(api[ _-]?key|passwo?r?d|passphrase|token|secret|credentials?|cookie|pw|key)s?\ [^\n:=]{0,60}?(?:valid|wrong|rejected|refused|denied|expired|unknown
+    r"""(?<![A-Za-z0-9])((?i:(api[ _-]?key|passwo?r?d|passphrase|token|secret|credentials?|cookie|pw|key)s?\ (?=[^\n:=]{4,100}:\ )[^\n:=]{0,60}?(?:valid|wrong|rejected|refused|denied|expired|unknown
     |accepted|correct|recogni[sz]ed|found)[^\n:]{0,30}:\ {1,3}["'`]?))([^\s"'`,;$<(\[{)\]}]{6,200})""",
     re.VERBOSE,
 )
