@@ -110,6 +110,7 @@ class Corpora:
         from hpc_llm.corpus.sources import fraction_of, is_corpus, refuse_without_training, source_files
         from hpc_llm.corpus.trust import own_facts
         from hpc_llm.planning.checkpoint import read_checkpoint
+        from hpc_llm.planning.families import check_made_of_text
         from hpc_llm.planning.tasks import find
 
         prepared = [source for source in wanted.sources if is_corpus(source)]
@@ -126,7 +127,8 @@ class Corpora:
         folder = caches / corpus_key(wanted, caches)
         if not is_corpus(folder):
             if Path(wanted.model).is_dir():  # what is refused as a model is not prepared for either
-                read_checkpoint(Path(wanted.model))
+                found = read_checkpoint(Path(wanted.model))
+                check_made_of_text(found.folder, found.config)
             self._check_rows(wanted)
             asked = _preparation(experiment, cluster, wanted.model)
             command = shlex.join(_command(asked, self._logs))

@@ -15,7 +15,7 @@ from typing import Any
 from hpc_llm.corpus.reading import check_tokenizer_names
 from hpc_llm.errors import ModelRequestError, RequestError
 from hpc_llm.immutable import dataclass
-from hpc_llm.planning.encoder_decoder import MODEL_TYPES
+from hpc_llm.planning.encoder_decoder import MODEL_TYPES, has_both
 from hpc_llm.planning.loadable import check_kind
 from hpc_llm.planning.model_sizes import check_sizes, check_text
 from hpc_llm.records.checkpoints import kept_in
@@ -73,7 +73,7 @@ class Checkpoint:
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Look into `folder`. Raises RequestError where it is no model, or where its weights are not whole."""
     config = read_config(folder)
-    if config.get("is_encoder_decoder") and config.get("model_type") not in MODEL_TYPES:
+    if has_both(config) and config.get("model_type") not in MODEL_TYPES:
         raise RequestError(
             f"the model in {folder} is an encoder and decoder of the family {config.get('model_type')}: of these only "
             f"{', '.join(MODEL_TYPES)} is trained (T5, Flan-T5), besides all causal language models."

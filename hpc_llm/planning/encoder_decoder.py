@@ -9,6 +9,12 @@ from hpc_llm.immutable import dataclass
 
 MODEL_TYPES = ("t5",)
 """Families whose parameters are counted below, and that are trained."""
+_BY_DEFAULT = frozenset(
+    """bart bigbird_pegasus blenderbot blenderbot-small encoder-decoder fsmt led longt5 m2m_100 marian mbart mt5 musicgen
+    musicgen_melody mvp nllb-moe pegasus pegasus_x plbart prophetnet seamless_m4t seamless_m4t_v2 switch_transformers t5 t5gemma
+    t5gemma2 umt5 whisper xlm-prophetnet""".split()
+)
+"""Families of which transformers takes is_encoder_decoder for true where config.json does not say it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,11 @@ class EncoderDecoder:
             "tie_word_embeddings": self.tie_word_embeddings,
             "decoder_start_token_id": 0,
         }
+
+
+def has_both(config: Mapping[str, Any]) -> bool:
+    """Whether the model of a config.json has an encoder and a decoder."""
+    return bool(config.get("is_encoder_decoder", config.get("model_type") in _BY_DEFAULT))
 
 
 def from_config(name: str, config: Mapping[str, Any]) -> EncoderDecoder:

@@ -204,7 +204,7 @@ def layout_of_model(model: str) -> str:
     if model in PRESETS:
         return SEQ2SEQ if PRESETS[model].model_type in encoder_decoder.MODEL_TYPES else CAUSAL
     config = read_json(Path(model) / "config.json") or {}
-    return SEQ2SEQ if config.get("is_encoder_decoder") is True else CAUSAL
+    return SEQ2SEQ if encoder_decoder.has_both(config) else CAUSAL
 
 
 def is_checkpoint(model: str) -> bool:

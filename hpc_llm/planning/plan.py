@@ -24,6 +24,7 @@ from hpc_llm.planning.draft import FALLBACKS, Draft, Said, Site, one_line, posit
 from hpc_llm.planning.engine_setup import choose_setup, complete_deepspeed, engine_asked, wanted_of
 from hpc_llm.planning.engines import Chosen, zero_stage
 from hpc_llm.planning.experiment import CHANGED_LETTERS, ESTIMATED_LETTERS, Experiment, Plan, PlanWithOrigins
+from hpc_llm.planning.families import check_made_of_text
 from hpc_llm.planning.generation import check_generator, choose_generation, no_engine, settle_generation
 from hpc_llm.planning.gpu import actual_gpu, allocator_env, check_capabilities, choose_precision
 from hpc_llm.planning.limits import JobQos, job_qos
@@ -275,6 +276,8 @@ def _model(
         weights, why, found = "random", "computed: the weights are not needed", None
     else:
         weights, why, found = choose_weights(name, asked)
+        if found and not is_vllm(draft):  # it makes its models itself
+            check_made_of_text(found.folder, found.config)
         if isinstance(workload, Inference):
             check_generator(name, found, batch.sequence_length, workload.new_tokens)
         check_length(name, found, batch.sequence_length, is_trained=not isinstance(workload, Inference))

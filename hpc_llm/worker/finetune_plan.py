@@ -24,6 +24,7 @@ from hpc_llm.planning.engines import Wanted
 from hpc_llm.planning.engines.deepspeed import FACTS as DEEPSPEED
 from hpc_llm.planning.engines.plain import FACTS as PLAIN
 from hpc_llm.planning.experiment import Plan
+from hpc_llm.planning.families import check_made_of_text
 from hpc_llm.planning.model import ALIASES, architecture, is_checkpoint, layout_of_model
 from hpc_llm.planning.optimizers import OF_DEEPSPEED
 from hpc_llm.planning.parts import (
@@ -88,6 +89,7 @@ def base_of(name: str, length: int) -> Base:
     longest: int | None
     if is_checkpoint(name):
         found = read_checkpoint(Path(name))
+        check_made_of_text(found.folder, found.config)
         if not found.weights:
             raise RequestError(
                 f"the folder {name} holds a config.json and no weights: give the folder of a whole model."
