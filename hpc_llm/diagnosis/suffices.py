@@ -21,6 +21,8 @@ from hpc_llm.site.cluster import Cluster
 _OPEN = "and nobody says how much it has"
 _FELT = 1.05
 """A step that takes so many times as long is told."""
+_NEAR = 1.5
+"""Recomputing takes less, what goes by way of the host more."""
 
 
 def _fits(memory: Memory) -> bool:
@@ -46,9 +48,31 @@ def first_that_fits(plan: Plan, cluster: Cluster, suffices: Callable[[Memory], b
 
 
 def on_more_gpus(plan: Plan, cluster: Cluster) -> Rung | None:
-    """The plan, or else what trains the same, on the fewest GPUs on which it fits; None where no job there may have so many."""
+    """The plan, or else what trains the same, on the fewest GPUs on which it fits; None where no job there may have so many.
+
+    What trains the same on fewer of them, in hardly more time, is told beside the first.
+    """
+    found = _on_more_gpus(plan, cluster)
+    gpus, first = next(found, (0, None))
+    if first is None:
+        return None
+    near = [(least, one) for least, one in found if least < gpus and _is_near(one.plan, first.plan, cluster)]
+    if not near:
+        return first
+    least, other = min(near, key=lambda one: one[0])
+    return replace(first, why=f"{first.why}; {other.flags} takes {least} GPUs in place of {gpus}")
+
+
+def _is_near(plan: Plan, other: Plan, cluster: Cluster) -> bool:
+    """Whether a step takes hardly longer: what moves all of it to the host saves nobody a charge."""
+    after, before = seconds(plan, cluster), seconds(other, cluster)
+    return bool(after and before and after <= _NEAR * before)
+
+
+def _on_more_gpus(plan: Plan, cluster: Cluster) -> Iterator[tuple[int, Rung]]:
+    """The plan and what trains the same, each with the fewest GPUs on which it fits."""
     again, there = replanning(plan, cluster), at_partition(cluster, plan)
-    was, per_node = plan.parallel, there.gpu.per_node
+    was, most = plan.parallel, most_nodes(cluster, plan)
 
     def ask(changed: Plan) -> Plan:
         with contextlib.suppress(HpcLlmError):
@@ -57,9 +81,9 @@ def on_more_gpus(plan: Plan, cluster: Cluster) -> Rung | None:
 
     for step in (Rung("", "", plan), *alternatives(plan)) if was.gpus_per_node else ():
         changed = ask(step.plan)
-        gpus = fewest_gpus(changed, there, sizes_in(changed), most_nodes(cluster, plan), ask)
+        gpus = fewest_gpus(changed, there, sizes_in(changed), most, ask)
         if gpus is not None and gpus > was.world_size:
-            nodes = max(1, gpus // per_node)
+            nodes = max(1, gpus // there.gpu.per_node)
             flags = [
                 f"--nodes {nodes}" if nodes != was.nodes else "",
                 f"--gpus-per-node {gpus // nodes}" if gpus // nodes != was.gpus_per_node else "",
@@ -67,8 +91,9 @@ def on_more_gpus(plan: Plan, cluster: Cluster) -> Rung | None:
             ]
             larger = plan.batch.global_batch_size * gpus // was.world_size
             why = f"more GPUs share the model, and the global batch is {larger}"
-            return Rung(" ".join(filter(None, flags)), ", ".join(filter(None, (why, step.why))), changed)
-    return None
+            besides = step.why.replace(f" at the same global batch of {plan.batch.global_batch_size}", "")
+            besides = besides.replace(f" over {was.world_size} ranks", f" over {gpus} ranks")
+            yield gpus, Rung(" ".join(filter(None, flags)), ", ".join(filter(None, (why, besides))), changed)
 
 
 def _cost(step: Rung, cluster: Cluster) -> tuple[bool, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from hpc_llm.estimating.memory import memory_of
@@ -36,11 +36,22 @@ def largest_micro_batch(plan: Plan, cluster: Cluster, sizes: Sizes, replan: Repl
 
 
 def fewest_gpus(plan: Plan, cluster: Cluster, sizes: Sizes, most: int | None, replan: Replan = as_it_is) -> int | None:
-    """GPUs with which the plan's micro batch fits for certain, in one node or in at most `most` whole ones; None where there are none."""
-    for candidate in _more_gpus(plan, cluster.gpu.per_node, _MOST_NODES if most is None else most):
-        if _fits(replan(_with_its_share(candidate, plan, cluster)), cluster, sizes):
-            return candidate.parallel.world_size
-    return None
+    """GPUs with which the plan's micro batch fits for certain, in one node, in at most `most` whole ones or as they are planned; None
+    where there are none."""
+    per_node, shared, own = cluster.gpu.per_node, plan.parallel.tensor, plan.parallel.world_size
+
+    def fits(nodes: int, gpus: int) -> bool:
+        candidate = _with_its_share(_with_gpus(plan, nodes, gpus), plan, cluster)
+        return _fits(replan(candidate), cluster, sizes)
+
+    one = (gpus for gpus in range(shared, per_node + 1, shared) if fits(1, gpus))
+    found = next(one, None)
+    if found is None and per_node % shared == 0:
+        nodes = _first(lambda number: fits(number, per_node), 2, _MOST_NODES if most is None else most)
+        found = None if nodes is None else nodes * per_node
+    if (found is None or found > own) and _fits(plan, cluster, sizes):
+        return own
+    return found
 
 
 def most_nodes(cluster: Cluster, plan: Plan) -> int | None:
@@ -73,15 +84,17 @@ def _last(holds: Callable[[int], bool], low: int) -> int:
     return low
 
 
-def _more_gpus(plan: Plan, per_node: int, most_nodes: int) -> Iterator[Plan]:
-    """The plan with ever more GPUs: one node's, then twice as many nodes each time."""
-    shared = plan.parallel.tensor
-    for gpus in range(shared, per_node + 1, shared):
-        yield _with_gpus(plan, 1, gpus)
-    nodes = 2
-    while nodes <= most_nodes and per_node % shared == 0:
-        yield _with_gpus(plan, nodes, per_node)
-        nodes *= 2
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The smallest number from `low` to `high` for which it holds, as it does for some power of two or `high` where for any.
+
+    Of those between two powers each is asked: what is held need not fall evenly.
+    """
+    asked, size = low - 1, low
+    while asked < high:
+        if holds(size):
+            return next((number for number in range(asked + 1, size) if holds(number)), size)
+        asked, size = size, min(2 * size, high)
+    return None
 
 
 def _with_gpus(plan: Plan, nodes: int, gpus: int) -> Plan:

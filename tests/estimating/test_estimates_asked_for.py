@@ -124,6 +124,39 @@ def test_the_fewest_gpus_are_the_same_from_wherever_one_asks() -> None:
         assert fewest is not None and (one.verdict is Fit.FITS) == (one.gpus >= fewest)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "method", "model"),
+    [
+        ("delta", "z3", "llama2-70b"),
+        ("delta", "z1", "llama2-7b"),
+        ("taiwania2", "z3", "llama2-13b"),
+    ],
+)
+def test_the_fewest_gpus_are_those_of_the_first_number_of_nodes_that_fits(
+    cluster: str, method: str, model: str
+) -> None:
+    """Whatever number that is, and what the same answer says of the plan itself agrees with it."""
+    asked = {"cluster": cluster, "method": method, "model": model, "sequence_length": 1024}
+    found = {
+        nodes: hpc_llm.estimate(**asked, nodes=nodes)[0] for nodes in range(1, 6 if cluster == "taiwania2" else 14)
+    }
+    least = next((nodes for nodes, one in found.items() if one.verdict is Fit.FITS), None)
+    for one in found.values():
+        if least is None:
+            assert one.fewest_gpus is None or one.fewest_gpus > max(every.gpus for every in found.values())
+        else:
+            per_node = found[1].gpus
+            assert one.fewest_gpus is not None and -(-one.fewest_gpus // per_node) == least, (one.gpus, one.fewest_gpus)
+            assert one.verdict is not Fit.FITS or one.gpus >= one.fewest_gpus
+
+
+def test_a_plan_that_fits_on_gpus_of_several_nodes_needs_no_more_than_it_has() -> None:
+    """Where each node has one rank the host of each holds less than where one has several."""
+    [found] = hpc_llm.estimate(cluster="delta", method="z3o+r", model="llama2-13b", nodes=3, gpus_per_node=1)
+    assert found.fewest_gpus is not None
+    assert found.verdict is not Fit.FITS or found.fewest_gpus <= 3
+
+
 def test_several_runs_keep_the_order_of_the_request() -> None:
     found = hpc_llm.estimate(cluster="delta", method=["z3", "ddp", "q"], model="llama3.2-3b")
     assert [one.method for one in found] == ["z3", "ddp", "q"]

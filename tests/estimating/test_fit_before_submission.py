@@ -273,9 +273,9 @@ def test_where_only_more_gpus_help_they_are_the_step_and_it_fits() -> None:
 @pytest.mark.parametrize(
     ("most", "method", "step", "asked"),
     [
-        (128, "z3", "--nodes 16 (", {"nodes": 16}),
-        (128, "z2", "--nodes 16 --method z3 (", {"nodes": 16}),
-        (127, "z3", "--nodes 8 --method z3+r (", {"nodes": 8}),
+        (128, "z3", "--nodes 10 (", {"nodes": 10}),
+        (128, "z2", "--nodes 10 --method z3 (", {"nodes": 10}),
+        (79, "z3", "--nodes 7 --method z3+r (", {"nodes": 7}),
         (8, "z3", None, {}),
     ],
 )
@@ -290,6 +290,7 @@ def test_more_gpus_than_a_job_there_may_have_are_no_step(
         check_fit([batch(cluster, method, model="llama2-70b")])
     told = str(refused.value)
     assert f"The first step that fits: {step}" in told if step else "first step" not in told, told
+    assert (step is not None and most > 79) == ("; --nodes 7 --method z3+r takes 56 GPUs in place of 80)" in told), told
     if step:
         check_fit([batch(cluster, "z3+r" if "z3+r" in step else "z3", model="llama2-70b", **asked)])
 
