@@ -290,6 +290,25 @@ def test_adapters_are_put_on_layers_that_are_there(model: str, targets: str, sai
         ask()
 
 
+def test_a_t5_takes_any_length_whatever_it_was_trained_with(tmp_path: Path) -> None:
+    """Its positions are relative; n_positions is written into each T5 and limits nothing."""
+    sizes = {
+        "d_model": 64,
+        "d_kv": 16,
+        "d_ff": 128,
+        "num_layers": 2,
+        "num_heads": 4,
+        "vocab_size": 512,
+        "n_positions": 512,
+    }
+    model = folder(tmp_path / "m", {"model_type": "t5", **sizes})
+    found = planned("local", "z3", model=model, sequence_length=1024, set=("weights=random",))
+    assert found.plan.batch.sequence_length == 1024
+    small = folder(tmp_path / "g", {**GPT2, "n_positions": 512}, model__safetensors=WHOLE)
+    with pytest.raises(HpcLlmError, match="takes 512 tokens at most"):
+        planned("local", "z3", model=small, sequence_length=1024)
+
+
 def test_a_t5_is_refused_flash_attention_and_warned_of_fp16() -> None:
     with pytest.raises(RequestError, match="leave f out, or --set attention=sdpa"):
         planned("delta", "ddp+f", model="flan-t5-base")

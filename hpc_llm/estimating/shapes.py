@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import RequestError
+from hpc_llm.estimating.family_facts import FamilyFacts, facts_of
 from hpc_llm.estimating.sizes import Block, Sizes, shared, sizes_of
 from hpc_llm.planning.checkpoint import read_config
 from hpc_llm.planning.encoder_decoder import MODEL_TYPES as ENCODER_DECODERS
@@ -82,9 +83,16 @@ def _of_folder(folder: Path) -> Sizes:
     _check_counts(config, _NEEDED, where)
     if family in MODEL_TYPES and not _head_dim_differs(config):
         return sizes_of(architecture(str(folder)))
-    return replace(
-        _of_decoder(config), doubt=f"the family {family}: counted as a decoder like Llama, no such run was measured"
+    facts = facts_of(family)
+    if facts is None:
+        raise RequestError(
+            f"{where} is of the family {family}, whose layers hold others than Llama's: their sizes are not known here."
+        )
+    like = (
+        "counted as a decoder like Llama" if facts.is_known else "not known here, and counted as a decoder like Llama"
     )
+    gate = ", without the gate of its MLP" if facts.gates == 1 else ""
+    return replace(_of_decoder(config, facts), doubt=f"the family {family}: {like}{gate}, no such run was measured")
 
 
 def _unlike_llama(config: Mapping[str, Any]) -> str | None:
@@ -122,22 +130,22 @@ def _head_dim_differs(config: Mapping[str, Any]) -> bool:
     return stated is not None and stated * config["num_attention_heads"] != config["hidden_size"]
 
 
-def _of_decoder(config: Mapping[str, Any]) -> Sizes:
-    """As if it had Llama's layers: gated MLP, two norms, no biases."""
+def _of_decoder(config: Mapping[str, Any], facts: FamilyFacts) -> Sizes:
+    """As if it had Llama's layers, two norms and no biases, with what is its family's own."""
     width, inner, layers, heads, vocabulary = (int(config[key]) for key in _NEEDED)
-    head = int(config.get("head_dim") or max(width // heads, 1))
+    head = int(config.get("head_dim") or facts.head_dim or max(width // heads, 1))
     queries, keys = heads * head, int(config.get("num_key_value_heads") or heads) * head
     matrices = {
         "q_proj": (queries, width), "k_proj": (keys, width), "v_proj": (keys, width), "o_proj": (width, queries),
-        "gate_proj": (inner, width), "up_proj": (inner, width), "down_proj": (width, inner),
+        **dict.fromkeys(("up_proj", "gate_proj")[: facts.gates], (inner, width)), "down_proj": (width, inner),
     }  # fmt: skip
     block = Block(count=layers, matrices=matrices, norms=2, others=2 * width)
-    is_tied = bool(config.get("tie_word_embeddings", False))
+    is_tied = bool(config.get("tie_word_embeddings", facts.is_tied))
     return Sizes(
         parameters=vocabulary * width * (1 if is_tied else 2) + layers * block.parameters + width,
         hidden=width,
         inner=inner,
-        gates=2,
+        gates=facts.gates,
         heads=heads,
         attention=queries,
         keys=keys,

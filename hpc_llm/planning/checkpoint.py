@@ -66,7 +66,9 @@ class Checkpoint:
 
     @property
     def max_position_embeddings(self) -> int | None:
-        """Longest sequence, tokens."""
+        """Longest sequence, tokens; None of a T5 too, whose positions are relative: its n_positions is what it was trained with."""
+        if self.config.get("model_type") in MODEL_TYPES:
+            return None
         return self.size("max_position_embeddings", "n_positions", "max_seq_len")
 
 

@@ -220,7 +220,10 @@ def read_architecture(folder: Path) -> Shape:
     model_type = str(config.get("model_type"))
     known = (*MODEL_TYPES, *encoder_decoder.MODEL_TYPES)
     if model_type not in known:
-        raise RequestError(unknown_name("model_type", model_type, known, where=str(folder / "config.json")))
+        said = f"is of the family {model_type[:60]}" if config.get("model_type") else "names no family (model_type)"
+        raise RequestError(
+            f"{folder / 'config.json'} {said}, and only of {', '.join(known)} is known here what their layers hold."
+        )
     try:
         if model_type in encoder_decoder.MODEL_TYPES:
             return encoder_decoder.from_config(str(folder), config)

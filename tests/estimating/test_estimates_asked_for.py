@@ -16,6 +16,7 @@ import hpc_llm.cli
 from hpc_llm.cli import run
 from hpc_llm.errors import PlanError, RequestError
 from hpc_llm.estimating.parts import Fit
+from hpc_llm.estimating.shapes import sizes_of_model
 
 DELTA = ("estimate", "--cluster=delta", "--gpus-per-node=4")
 CONFIG = {
@@ -178,9 +179,49 @@ def test_a_family_that_nobody_measured_is_counted_with_a_note(tmp_path: Path) ->
     assert found.memory.device.high > 1.5 * found.memory.device.low
 
 
+def test_what_config_json_leaves_to_its_family_is_counted_as_transformers_has_it(tmp_path: Path) -> None:
+    """gpt_neox has no gate in its MLP; Gemma 2 ties its head without a word, where Qwen3 says it; a tie that is said stands."""
+
+    def parameters(**changes: Any) -> int:
+        bare = {"tie_word_embeddings": None, "num_key_value_heads": None, "head_dim": None}
+        return sizes_of_model(folder(tmp_path, **{**bare, **changes})).parameters
+
+    pythia = {
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "vocab_size": 50304,
+    }
+    assert parameters(model_type="gpt_neox", **pythia) == pytest.approx(1_414_647_808, rel=2e-3)
+    gemma = {
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "vocab_size": 256000,
+    }
+    assert parameters(model_type="gemma2", **gemma) == pytest.approx(2_614_341_888, rel=2e-3)
+    untied = parameters(model_type="gemma2", tie_word_embeddings=False, **gemma)
+    assert untied - parameters(model_type="gemma2", **gemma) == 256000 * 2304
+    assert parameters(model_type="starcoder2") < parameters(model_type="qwen3", tie_word_embeddings=True)
+
+
+def test_a_family_of_which_nothing_is_known_is_told_so(tmp_path: Path) -> None:
+    [found] = hpc_llm.estimate(
+        cluster="delta", method="ddp", model=folder(tmp_path, model_type="of_next_year"), set=["weights=random"]
+    )
+    assert found.memory is not None
+    assert any(
+        "the family of_next_year: not known here, and counted as a decoder" in note for note in found.memory.notes
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"model_type": "youtu"}, "is of the family youtu, whose layers hold others than Llama's"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0, it must be a whole number from 1 to "),
         ({"num_key_value_heads": -1}, "num_key_value_heads is -1"),
         ({"hidden_size": "wide"}, "hidden_size is 'wide'"),
