@@ -175,11 +175,17 @@ def _close(name: str, names: list[str]) -> list[str]:
     lower = {one.lower(): one for one in reversed(names)}
     if name.lower() in lower:
         return [lower[name.lower()]]
-    nearest = difflib.get_close_matches(name, names, n=1)
+    nearest = _as_near(name, difflib.get_close_matches(name, names, n=3))
     nearest = nearest or [lower[one] for one in difflib.get_close_matches(name.lower(), lower, n=1)]
     if nearest or len(name) < _SHORTEST_PART:
         return nearest
     return [one for one in names if name.lower() in one.lower()][:3]
+
+
+def _as_near(name: str, close: list[str]) -> list[str]:
+    """The first, and those that go on where the name ends and are as near, as `gpuA100x4` and `gpuA100x8` are to `gpuA100`."""
+    alike = [one for one in close if one.startswith(name) and len(one) == len(close[0])]
+    return sorted(alike) if alike and close[0] in alike else close[:1]
 
 
 def _listed(name: str, names: list[str]) -> str:

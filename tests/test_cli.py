@@ -784,6 +784,7 @@ def test_settings_of_a_file_keep_their_types(cli: Any) -> None:
     [
         ("clustr: local\n", "bad.yaml: there is no option 'clustr': did you mean 'cluster'? Valid: cluster, "),
         ("steps: many\n", "bad.yaml: steps is 'many', a whole number is needed."),
+        ('nodes: "2"\n', "bad.yaml: nodes is '2', a whole number is needed. Quotes make a text of it: write 2 without them."),
         ("steps: 1.5\n", "bad.yaml: steps is 1.5, a whole number is needed."),
         ("steps: true\n", "bad.yaml: steps is True, a whole number is needed."),
         ("steps:\n", "bad.yaml: steps has nothing behind it. Give a value, or leave it out."),

@@ -98,7 +98,7 @@ def test_an_unknown_model_names_the_closest_and_all() -> None:
         (None, "holds no config.json"),
         ("{", "is not JSON"),
         ("[]", "must hold one JSON object"),
-        ('{"model_type": "bert"}', "is of the family bert, and only of llama, "),
+        ('{"model_type": "bert"}', "is of the family bert; layer by layer only llama, "),
         ('{"model_type": "llama"}', "lacks or misspells 'num_attention_heads'"),
     ],
 )

@@ -84,6 +84,8 @@ def typed(where: str, name: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int):
             number = without_commas(text := str(value))
             form = f" Write {number}, without commas." if number else ""
+            if isinstance(value, str) and value.strip().isdecimal():
+                form = f" Quotes make a text of it: write {value.strip()} without them."
             form += f" Several are a list under matrix: [{text}]." if are_several(text) else ""
             raise RequestError(f"{where}: {name} is {value!r}, a whole number is needed.{form}")
         return value

@@ -221,9 +221,7 @@ def read_architecture(folder: Path) -> Shape:
     known = (*MODEL_TYPES, *encoder_decoder.MODEL_TYPES)
     if model_type not in known:
         said = f"is of the family {model_type[:60]}" if config.get("model_type") else "names no family (model_type)"
-        raise RequestError(
-            f"{folder / 'config.json'} {said}, and only of {', '.join(known)} is known here what their layers hold."
-        )
+        raise RequestError(f"{folder / 'config.json'} {said}; layer by layer only {', '.join(known)} are known here.")
     try:
         if model_type in encoder_decoder.MODEL_TYPES:
             return encoder_decoder.from_config(str(folder), config)

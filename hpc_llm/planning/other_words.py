@@ -113,6 +113,9 @@ _SET = {path: (path, value) for path, value, _ in reversed(SETTINGS) if "." not 
 _EXAMPLES = {path: [value for one, value, _ in SETTINGS if one == path] for path, *_ in SETTINGS}
 _SET |= {word: (path, value) for path, value, words in SETTINGS for word in words.split()}
 
+BROUGHT_BY = {"peft": ". Add +lora to it, as in z3+lora", "quantization": ". Take q or ql"}
+"""Which methods have a part that others lack, as the end of a sentence."""
+
 
 def meant_by(word: str, spelling: Spelling, value: str = "") -> str | None:
     """What says what `word` says elsewhere, spelled as it is said there; None of a word that nobody uses so.

@@ -16,7 +16,7 @@ from hpc_llm.errors import ProfileError, RequestError, did_you_mean, unknown_nam
 from hpc_llm.immutable import dataclass
 from hpc_llm.planning.experiment import PATHS, SHORT, WORKLOADS, Plan
 from hpc_llm.planning.optimizers import NAMES
-from hpc_llm.planning.other_words import SETTINGS, meant_by
+from hpc_llm.planning.other_words import BROUGHT_BY, SETTINGS, meant_by
 from hpc_llm.planning.parts import OptimizerSetup
 from hpc_llm.planning.recompute import read_share
 from hpc_llm.planning.schedule import SCHEDULES
@@ -339,8 +339,9 @@ def _holder(value: Any, setting: Setting) -> dict[str, Any]:
             raise RequestError(
                 f"{setting.said}: {setting.field} is one word of {words}. Write {setting.head}{setting.field}=WORD."
             )
+        lacks = f"is not used by this method{BROUGHT_BY.get(setting.field, '')}"
         way = f"has no parts. Write {setting.head}{setting.field}=VALUE"
-        raise RequestError(f"{setting.said}: {setting.field} {'is not used by this method' if value is None else way}.")
+        raise RequestError(f"{setting.said}: {setting.field} {lacks if value is None else way}.")
     for part in setting.inside[:-1]:
         inner = value.setdefault(part, {}) if setting.field in FREE else value.get(part)
         if not isinstance(inner, dict):
