@@ -21,7 +21,7 @@ from hpc_llm.text.secret_blocks import secrets_in_blocks
 from hpc_llm.text.secret_encoded import is_login, secrets_encoded
 from hpc_llm.text.secret_inputs import secrets_in_inputs
 from hpc_llm.text.secret_logins import secrets_in_logins
-from hpc_llm.text.secret_messages import IN_MESSAGES, is_password
+from hpc_llm.text.secret_messages import in_messages, is_password
 from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable, words_of
 from hpc_llm.text.secret_options import secrets_in_options
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
@@ -195,7 +195,7 @@ def _redacted(text: str) -> str:
     text = OF_A_SERVICE.sub(HIDDEN, SHAPES.sub(HIDDEN, text))
     text = PREFIXED.sub(lambda found: HIDDEN if is_drawn(found[1]) else found[0], text)
     text = RANDOM.sub(lambda found: HIDDEN if is_random(found[0]) else found[0], text)
-    for pattern, is_one in _NAMED if _may_be_named(text) else ():
+    for pattern, is_one in (*_NAMED, *in_messages(text)) if _may_be_named(text) else ():
         text = pattern.sub(functools.partial(_without_value, is_one), text)
     return _without(text, (*secrets_assigned(text), *secrets_in_options(text)))
 
@@ -241,7 +241,7 @@ def has_secret_shape(text: str) -> bool:
         return True
     if not _may_be_named(text):
         return False
-    return any(is_one(found) for pattern, is_one in _NAMED for found in pattern.finditer(text))
+    return any(is_one(found) for pattern, is_one in (*_NAMED, *in_messages(text)) for found in pattern.finditer(text))
 
 
 _FOUND = (
@@ -315,7 +315,6 @@ _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_HEADER, _is_value),
     (_BASIC, _is_basic),
     (_CLIENT, is_password),
-    *IN_MESSAGES,
     (_PAIR, is_password),
     (_LOGIN, is_password),
     (_ENCODED, _is_encoded),

@@ -23,11 +23,14 @@ _SAID_OF_KEYS = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:token|secret|key|jwt|bearer|pw|pwd|psk|pass|auth|cookie)["']?[\ ](?i:is|was)(?:[\ ]now)?:?[\ ]{1,3}["'`]?)([^\s"'`,;$<(\[{)\]}]{8,200})"""
 )
 _NOT_TAKEN = late_pattern(
-    r"""(?<![A-Za-z0-9])((?i:(api[ _-]?key|passwo?r?d|passphrase|token|secret|credentials?|cookie|pw|key)s?\ (?=[^\n:=]{4,100}:\ )[^\n:=]{0,60}?(?:valid|wrong|rejected|refused|denied|expired|unknown
+    r"""(?<![A-Za-z0-9])((?i:(api[ _-]?key|passwo?r?d|passphrase|token|secret|credentials?|cookie|pw|key)s?\ [^\n:=]{0,60}?(?:valid|wrong|rejected|refused|denied|expired|unknown
     |accepted|correct|recogni[sz]ed|found)[^\n:]{0,30}:\ {1,3}["'`]?))([^\s"'`,;$<(\[{)\]}]{6,200})""",
     re.VERBOSE,
 )
 """What is said of a key before it is told: `api_key not valid: …`."""
+_NOT_TAKEN_WORD = late_pattern(
+    r"(?i)valid|wrong|rejected|refused|denied|expired|unknown|accepted|correct|recogni[sz]ed|found"
+)
 _OF_ORACLE = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:jdbc:oracle:\w{1,10}:|userid=)["']?[A-Za-z][\w.$\#-]{0,60}/)([^\s"'@/$<({]{3,100})(?=@)"""
 )
@@ -83,15 +86,23 @@ def _is_value(found: re.Match[str]) -> bool:
     return not (is_word or is_harmless(found[2]) or is_number(found[2]))
 
 
-IN_MESSAGES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
+def _says_so(text: str) -> bool:
+    """Whether a word on a key that was not taken stands in a text, and a colon: most have none."""
+    return ": " in text and _NOT_TAKEN_WORD.search(text) is not None
+
+
+def in_messages(text: str) -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]]]:
+    """The patterns to look for in a text, by the words before a secret, and whether what stands there is one."""
+    return [*_IN_MESSAGES, (_NOT_TAKEN, _is_not_taken)] if _says_so(text) else _IN_MESSAGES
+
+
+_IN_MESSAGES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]]] = [
     (_SAID_IN_WORDS, is_password),
     (_REFUSED, _is_refused),
     (_SAID_OF_KEYS, _is_mixed),
-    (_NOT_TAKEN, _is_not_taken),
     (_OF_ORACLE, is_password),
     (_CERTIFICATE, _is_value),
     (_USER_AND_PASSWORD, _is_user_and_password),
     (_CHECKED, _is_checked),
     (_NO_CHOICE, _is_checked),
-)
-"""What is known by the words before it, and whether what stands there is one."""
+]
