@@ -44,6 +44,8 @@ _CLIENT = late_pattern(
 )
 """A client of a database takes the password without a blank."""
 _WHOLE_LOGIN = late_pattern(r"(?!(?i:sha\d{1,3}|md5|blake\w{1,3}):)[A-Za-z][\w.@+-]{0,60}:([^\s/:@]{4,200})")
+_MOST_WORDS = 12
+"""So many words of a name are taken for the program whose options its value has."""
 _SAYS_LOGIN = frozenset("BASIC LOGIN USER USERNAME ACCOUNT USERPWD USERPASS HTTP PROXY REGISTRY".split())
 _PAIR = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:auth=|\w{0,12}(?:basic|digest|proxy)auth)\(["'][^"'\n]{1,100}["'],\ {0,2}["'])([^"'\n]{4,200})"""
@@ -107,7 +109,8 @@ def _is_login(name: str, text: str) -> bool:
     if login := _WHOLE_LOGIN.fullmatch(text):
         is_named = not _SAYS_LOGIN.isdisjoint(words) and is_composed(login[1])
         return is_mixed_word(login[1]) or (is_named and not is_harmless(login[1]) and not is_number(login[1]))
-    return text.startswith("-") and any(next(secrets_in_commands(f"{word.lower()} {text}"), None) for word in words)
+    programs = [word.lower() for word in dict.fromkeys(words)][:_MOST_WORDS] if text.startswith("-") else ()
+    return any(next(secrets_in_commands(f"{program} {text}"), None) for program in programs)
 
 
 def find_secret(value: Any, place: str = "") -> str | None:
