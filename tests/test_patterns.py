@@ -181,7 +181,7 @@ def is_slow(pattern: re.Pattern[Any], text: str) -> bool:
     return bool(seconds(pattern, text, LONG) > QUADRATIC * max(short, 1e-5))
 
 
-MOST_S_A_MB = 8.0
+MOST_S_A_MB = 12.0
 """What a command may take for a text that somebody made to keep it busy, on a machine as `pace` has it that others use meanwhile."""
 
 
