@@ -16,11 +16,11 @@ from hpc_llm.causes import reports
 from hpc_llm.causes.attempts import Piece, is_over
 from hpc_llm.causes.found import Found
 from hpc_llm.causes.starts import Starts
+from hpc_llm.causes.steps import FAILED
 
 _TAKEN_DOWN = re.compile(
     r"\*\*\* JOB (?P<job>\d{1,18})(?: .{0,200})? CANCELLED(?: AT (?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b)?"
 )
-_STEP_FAILED = re.compile(r"\bsrun: error: \S{1,100}: tasks? [\d,-]{1,200}: Exited with exit code [1-9]")
 PARTS = 128
 """The parts of one job, and the tasks of an array, have ids of their own, one after the other; they end at once."""
 AT_ONCE_S = 5
@@ -175,7 +175,7 @@ def of_last(found: Sequence[Found], begin: int) -> list[Found]:
     last = [one for one in found if one.position > begin or not one.cause.undone_by_end]
     if len(last) == len(found) or not last or any(one.is_root for one in last):
         return last
-    ends = [one.position for one in found if _STEP_FAILED.search(one.text)]
+    ends = [one.position for one in found if FAILED.search(one.text)]
     return list(found) if ends and min(ends) > begin else last
 
 

@@ -43,7 +43,9 @@ class Starts:
             self.said = first["said"] if first is not None and _WORDS.search(first["said"]) else b""
             if first is not None:
                 self.last = _time(first)
-        at = text.find(self.said) if self.said else -1
+        if not self.said:
+            return
+        at = text.find(self.said)
         while at >= 0:
             line = text.rfind(b"\n", 0, at) + 1
             stamp = _STAMPED.match(text, line)

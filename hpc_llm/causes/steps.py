@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from hpc_llm.causes.found import Found
 
-_FAILED = re.compile(r"\bsrun: error: \S{1,100}: tasks? [\d,-]{1,200}: Exited with exit code (?!1(?:29|30|43)\b)[1-9]")
-"""What srun says of a step that failed by itself, and not of a signal by which others end it."""
+FAILED = re.compile(r"\bsrun: error: \S{1,100}: tasks? [\d,-]{1,200}: Exited with exit code (?P<code>[1-9]\d{0,2})\b")
+"""What srun says of a step that failed."""
+_ENDED_BY_OTHERS = ("129", "130", "143")
+"""Exit codes of the signals by which others end a step."""
 
 _OF_ITS_OWN = frozenset(
     ("python_exception", "package_missing", "data_missing", "data_error", "model_missing", "config_error")
@@ -23,7 +25,8 @@ def without_later_steps(found: Sequence[Found]) -> list[Found]:
     """
     ended: dict[str, int] = {}
     for one in found:
-        if _FAILED.search(one.text) and _programs(found, one.file, one.position):
+        said = FAILED.search(one.text)
+        if said and said["code"] not in _ENDED_BY_OTHERS and _programs(found, one.file, one.position):
             ended[one.file] = min(one.position, ended.get(one.file, one.position))
     return [one for one in found if one.file not in ended or not _is_of_another(one, found, ended[one.file])]
 
