@@ -9,8 +9,7 @@ from hpc_llm.immutable import dataclass
 
 _TWO_MATRICES = frozenset(
     """
-    apertus apertus1p5_text arcee bert-generation biogpt gpt_neox jais2 nanochat nemotron persimmon phi
-    rembert starcoder2
+    apertus apertus1p5_text arcee gpt_neox jais2 nanochat nemotron persimmon phi starcoder2
     """.split()
 )
 """Families whose MLP leads in by one matrix and out by another, with no gate."""
@@ -24,7 +23,7 @@ _GATED = frozenset(
 """Families whose layers are Llama's, as far as numbers go."""
 _TIED = frozenset(
     """
-    bert-generation biogpt cohere cohere2 ernie4_5 gemma gemma2 gemma3_text granite_swa smollm3 starcoder2
+    cohere cohere2 ernie4_5 gemma gemma2 gemma3_text granite_swa smollm3 starcoder2
     vaultgemma
     """.split()
 )
@@ -36,7 +35,7 @@ _HEADS = {
 """Width of a head where config.json says none, and it is not the width of the model shared evenly."""
 _OTHERS = frozenset(
     """
-    afmoe aria_text axk1 axk2 bailing_hybrid bamba beam bert big_bird camembert cohere2_moe
+    afmoe aria_text axk1 axk2 bailing_hybrid bamba beam bert bert-generation big_bird biogpt camembert cohere2_moe
     cohere_compass_text data2vec-text deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 dory dots1
     dots3_note_text electra ernie ernie4_5_moe exaone_moe falcon_h1 flex_olmo flint gemma3n_text
     gemma4_assistant gemma4_text gemma4_unified_text git glm4_moe glm4_moe_lite glm_moe_dsa gpt_oss granitemoe
@@ -44,11 +43,11 @@ _OTHERS = frozenset(
     inkling2_text inkling_text jamba jetmoe kimi_linear laguna lfm2 lfm2_moe lfm3 llama4_text longcat_flash
     megatron-bert mellum mimo_v2_flash minicpm3 minimax minimax_m2 minimax_m3_vl_text mixtral
     modernbert-decoder nemotron_h olmo_hybrid olmoe phi4_multimodal phimoe qwen2_moe qwen3_5_text qwen3_moe
-    qwen3_next recurrent_gemma roberta roberta-prelayernorm roc_bert roformer sarvam_mla sarvam_moe
+    qwen3_next recurrent_gemma rembert roberta roberta-prelayernorm roc_bert roformer sarvam_mla sarvam_moe
     xlm-roberta xlm-roberta-xl xmod youtu zamba zamba2
     """.split()
 )
-"""Families in the same words whose layers hold other matrices: experts, state spaces, low ranks, layers that are not all alike."""
+"""Families in the same words whose layers hold other matrices: experts, state spaces, low ranks, learned positions, layers that are not all alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
