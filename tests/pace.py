@@ -20,3 +20,8 @@ def _work_s() -> float:
 def slowness() -> float:
     """By what a limit is to be multiplied: how much longer this machine takes for a fixed work, and no less than 1."""
     return max(1.0, min(_work_s() for _ in range(5)) / _REFERENCE_S)
+
+
+def is_within(taken_s: float, limit_s: float) -> bool:
+    """Whether work that took `taken_s` kept to a limit; how slow the machine is, is measured only where that decides."""
+    return taken_s < limit_s or taken_s < limit_s * slowness()

@@ -309,13 +309,13 @@ WHOLE, MOST_S = 50_000, 0.4
 """Bytes of a block of which many are in a log of a few megabytes, and what is too long for one."""
 
 
-def may_be_slow(line: bytes, between: bytes) -> bool:
+def may_be_slow(line: bytes, between: bytes, most_s: float = MOST_S) -> bool:
     """Whether a whole block would take most of the most, if it grows on as from a sixteenth of it to a quarter."""
     quarter = diagnosed_s(line, WHOLE // 4, between)
-    if quarter < MOST_S / 64:  # what grows like the third power takes no longer than the most then
+    if quarter < most_s / 64:  # what grows like the third power takes no longer than the most then
         return False
     growth = quarter / max(diagnosed_s(line, WHOLE // 16, between), 1e-5)
-    return quarter * max(growth, 4.0) > MOST_S * 3 / 4
+    return quarter * max(growth, 4.0) > most_s * 3 / 4
 
 
 @pytest.mark.parametrize("between", [b"", b" ", b"\n", b"\n  x: "], ids=["together", "a blank", "lines", "labels"])
@@ -325,8 +325,9 @@ def test_a_log_that_repeats_a_sign_takes_a_time_that_grows_like_it(between: byte
     # That a line is long is what is dangerous: each unit makes one, with or without blanks, and some make many lines.
     units = {b"": units[::2], b" ": units[1::2], b"\n": units[::6]}.get(between, units[3::6])
     # A block is read as a whole, so that what takes a second takes a minute in a log of a few megabytes.
-    doubtful = [unit for unit in units if may_be_slow(unit, between)]
-    slow = [unit for unit in doubtful if all(diagnosed_s(unit, WHOLE, between) > MOST_S * slowness() for _ in range(3))]
+    most_s = MOST_S * slowness()
+    doubtful = [unit for unit in units if may_be_slow(unit, between, most_s)]
+    slow = [unit for unit in doubtful if all(diagnosed_s(unit, WHOLE, between) > most_s for _ in range(3))]
     assert slow == []
 
 

@@ -16,8 +16,10 @@ _ERROR = re.compile(
 _NO_REASON = re.compile(
     rb": tasks? [\d,-]{1,200}: |\*\*\* (?:JOB|STEP) |forcing job termination|Force Terminated|Waiting up to \d|Job step aborted|Detected \d+ oom|_is_a_lwp|_cgroup"
     rb"|Exited with exit code|Terminating|Timed out waiting for job step|already completing|application called MPI_Abort"
+    # What Slurm's own bookkeeping of use lacks at the end of a step, which has failed of something else by then.
+    rb"|no task list created|\bjobacct|\bacct_gather|task_\w{1,20}_cg\b"
 )
-"""What says that something ended, or is ended, and not of what."""
+"""What says that something ended, or is ended, or could not be counted, and not of what."""
 TAKEN = re.compile(rb"\bSubmitted batch job \d|\bGranted job allocation \d")
 """The word that a request was taken after all: what stood before it was a remark."""
 _REFUSED = re.compile(r"^(?:\[?\d{1,5}\]?: ?)?(?:sbatch|salloc|qsub|bsub): ")

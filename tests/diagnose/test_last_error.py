@@ -18,6 +18,8 @@ SILENT = {
     "an exit code": ENDED,
     "a step that ended": "slurmstepd: error: *** STEP 7.0 ON n1 FAILED (non-zero exit code or other failure mode) ***\n",
     "a late step": "srun: error: Unable to create step for job 2998: Job/step already completing or completed\n",
+    "a task that is counted no more": "slurmstepd-n1: error: no task list created!\n",
+    "what a step used": "slurmstepd: error: Could not find task_cpuacct_cg, this should never happen\nslurmstepd: error: jobacctinfo_getinfo: read failed\n",
     "an abort that is asked for": "Abort(1) on node 3 (rank 3 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 3\n",
     "a remark on a request that was taken": "sbatch: error: lua: your project ends soon\nSubmitted batch job 7\n",
     "trained on": UNNAMED["srun"] + "".join(f"step {n} loss 2.{n}\n" for n in range(3)),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from pace import slowness
+from pace import is_within
 
 import hpc_llm
 from hpc_llm.api.rows import read_rows
@@ -165,7 +165,7 @@ def test_lines_far_apart_among_zeros_take_little_time(tmp_path: Path) -> None:
     started = time.process_time()
     with sources.open_log(log) as opened:
         lines = b"".join(sources.blocks(opened, log)).splitlines()
-    assert time.process_time() - started < 3 * slowness()
+    assert is_within(time.process_time() - started, 3)
     assert len(lines) == (1 << 29) // sources.BLOCK + END.count(b"\n") and lines[-1] == b"RuntimeError: broken"
 
 
@@ -259,7 +259,7 @@ def test_line_numbers_of_a_block_are_told_at_once() -> None:
     assert [block.line_number(2 * line) for line in range(0, 500_000, 50)] == [
         7 + line for line in range(0, 500_000, 50)
     ]
-    assert time.process_time() - began < 2 * slowness()
+    assert is_within(time.process_time() - began, 2)
     bar = b"x\ry\rz\r\nend\n"
     block = Block(sources.clean(bar), bar, 1, 0)
     assert block.line_number(0) == 1
@@ -270,7 +270,7 @@ def test_underscores_are_no_metrics_and_take_no_time() -> None:
     text = (b"_" * 390 + b"\n") * 3000
     began = time.process_time()
     Unparsed().look(text, [])
-    assert time.process_time() - began < 3 * slowness()
+    assert is_within(time.process_time() - began, 3)
     found = Unparsed()
     found.look(b"output_tokens_per_s: 5\nthroughput_tokens/s = 7\nmy tok/s 4\ngloss: 3\nLoss=3\n", [])
     assert found.count == 4

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from login_node import LoginNode, job_id, until
 from made_runs import make_run, send_job, send_runs
-from pace import slowness
+from pace import is_within
 from rights import mounted, needs_root
 from scratch_slurm import ScratchSlurm
 
@@ -811,8 +811,8 @@ def test_a_sweep_of_a_thousand_stores_its_script_once_and_is_sent_at_once(logs: 
     script = HELD.replace("--hold", "--hold --array=0-999")
     started = time.process_time()
     runs = send_runs(logs, [(f"r{k:04}", {"plan": {}}) for k in range(1000)], script, "a")
-    assert (
-        time.process_time() - started < 10.0 * slowness()
+    assert is_within(
+        time.process_time() - started, 10.0
     )  # benchmarks/slurm_cli.py measures it; here a machine may be busy
     assert len({run.script.stat().st_ino for run in runs}) == 1
     assert job_id(runs[999]).endswith("_999")
