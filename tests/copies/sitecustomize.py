@@ -14,7 +14,7 @@ PLACE = "HPC_LLM_TESTS_COPIES"
 """Variable with the socket of the process that is copied."""
 _PROGRAMS = ("torch.distributed.run", "hpc_llm.worker.")
 _PACKAGES = ("torch", "transformers", "deepspeed", "peft", "accelerate", "bitsandbytes")
-_SCRIPTS = ("worlds.py", "rank_1_is_slow.py", "rank_1_fails.py", "forked_ranks.py", "slow_disk.py")
+_SCRIPTS = ("worlds.py", "rank_1_is_slow.py", "rank_1_fails.py", "forked_ranks.py", "slow_disk.py", "tells_its_pid.py")
 _PASSED_ON = [
     getattr(signal, name) for name in "SIGHUP SIGINT SIGQUIT SIGTERM SIGUSR1 SIGUSR2 SIGALRM SIGXCPU SIGPIPE".split()
 ]

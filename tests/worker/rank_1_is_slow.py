@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tells_its_pid import tell
+
 from hpc_llm.worker.engines import state
 from hpc_llm.worker.pretrain_llm import command
 
@@ -22,4 +24,5 @@ def slow(layout: Any, optimizer: str, folder: Path) -> None:
 
 
 state.write = slow
+tell()
 command()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from tells_its_pid import tell
 
 from hpc_llm.records.run import RunPaths
 from hpc_llm.worker.pretrain_llm import command
@@ -20,5 +20,5 @@ def slow(self: RunPaths, path: Path, value: Any) -> None:
 
 
 RunPaths.write = slow  # type: ignore[method-assign]
-Path(sys.argv[sys.argv.index("--run-dir") + 1], f"pid-{os.environ.get('RANK', '0')}").write_text(str(os.getpid()))
+tell()
 command()

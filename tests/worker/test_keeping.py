@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from copied_ranks import variables_for
-from test_worker_signals import WORKER, family, wait_for_steps
+from tells_its_pid import told_in
+from test_worker_signals import PROGRAM, TWO, WORKER, wait_for_steps
 from tiny_models import save
 from tiny_plans import RunPlan, make_plan, start_worker
 from worlds import Worlds
@@ -30,7 +31,6 @@ from hpc_llm.records.run import RunPaths
 pytestmark = pytest.mark.train
 
 HERE = Path(__file__).parent
-TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 def losses(run: RunPaths) -> dict[int, float]:
@@ -73,13 +73,13 @@ def put_away(run: RunPaths) -> None:
 class Story:
     """A run that was asked to save, then told to stop; one that went on; one that was never interrupted."""
 
-    def __init__(self, folder: Path, worlds: Worlds) -> None:
+    def __init__(self, folder: Path, worlds: Worlds, copies: Path) -> None:
         self.base = save(folder / "base", "llama")
         self.first, self.rest, self.whole = (RunPaths(folder / name) for name in ("first", "rest", "whole"))
         plan = self.plan(steps=100_000, save_every=50_000)
-        process = start_worker(self.first.root, plan, *TWO, *WORKER)
+        process = start_worker(self.first.root, plan, *TWO, str(PROGRAM), **variables_for(copies))
         wait_for_steps(self.first)
-        one, other = self.ranks_of(process.pid)
+        one, other = told_in(self.first.root, 2)
         os.kill(one, signal.SIGUSR1)
         until("a checkpoint on SIGUSR1", lambda: bool(steps_kept(self.first)))
         self.on_usr1 = steps_kept(self.first)
@@ -97,35 +97,13 @@ class Story:
         (folder / "request.json").write_text(json.dumps(wanted))
         worlds.must_run("two_ranks", folder, 2)
 
-    @classmethod
-    def ranks_of(cls, pid: int) -> list[int]:
-        """The ranks, and not what one of them is about to start: until then that is called as the rank is."""
-        alike = [each for each in family(pid) if cls.is_rank(each)]
-        return [each for each in alike if cls.parent_of(each) not in (None, *alike)]
-
-    @staticmethod
-    def is_rank(pid: int) -> bool:
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:  # it has ended meanwhile
-            return False
-        return b"hpc_llm.worker.pretrain_llm" in words and b"torch.distributed.run" not in words
-
-    @staticmethod
-    def parent_of(pid: int) -> int | None:
-        """None where it has ended."""
-        try:
-            return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            return None
-
     def plan(self, **more: Any) -> Plan:
         return make_plan("z3lora", 2, model=str(self.base), precision="fp32", **more)
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, worlds: Worlds) -> Story:
-    return Story(tmp_path_factory.mktemp("story"), worlds)
+def story(tmp_path_factory: pytest.TempPathFactory, worlds: Worlds, copies: Path) -> Story:
+    return Story(tmp_path_factory.mktemp("story"), worlds, copies)
 
 
 def test_a_rank_that_gets_sigusr1_has_all_save_and_go_on(story: Story) -> None:
@@ -208,11 +186,11 @@ def test_what_is_kept_can_be_read_by_whom_the_umask_lets(story: Story) -> None:
 
 def test_killed_while_one_rank_still_writes_the_older_checkpoint_is_the_one(tmp_path: Path, copies: Path) -> None:
     run, plan = RunPaths(tmp_path / "run"), make_plan("z2", 2, precision="fp32", steps=8, save_every=2, keep=1)
-    process = start_worker(run.root, plan, *TWO, str(HERE / "rank_1_is_slow.py"))
+    process = start_worker(run.root, plan, *TWO, str(HERE / "rank_1_is_slow.py"), **variables_for(copies))
     half = run.checkpoints / ".step-4.part" / "engine"
     until("rank 1 is late", (half / "rank 1 is here").exists)
     until("rank 0 has written", (half / "shard-0.json").exists)
-    for pid in family(process.pid):
+    for pid in (process.pid, *told_in(run.root, 2)):
         os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=300)
     assert steps_kept(run) == [2]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from copied_ranks import variables_for
+from tells_its_pid import told_in
 from tiny_plans import make_plan, start_worker
 
 import hpc_llm
@@ -20,6 +21,8 @@ from hpc_llm.records.run import RunPaths
 pytestmark = pytest.mark.train
 
 WORKER = ("-m", "hpc_llm.worker.pretrain_llm")
+PROGRAM = Path(__file__).with_name("tells_its_pid.py")
+TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 def wait_for_steps(paths: RunPaths, count: int = 5) -> None:
@@ -27,15 +30,6 @@ def wait_for_steps(paths: RunPaths, count: int = 5) -> None:
     while not (paths.steps.exists() and paths.steps.read_text().count("\n") > count):
         assert time.monotonic() < deadline, "it does not train"
         time.sleep(0.05)
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def family(pid: int) -> list[int]:
-    """The process and all that descend from it: torchrun's ranks have sessions of their own."""
-    return [pid, *(each for child in children_of(pid) for each in family(child))]
 
 
 def test_sigterm_leaves_what_was_measured(tmp_path: Path, copies: Path) -> None:
@@ -58,15 +52,13 @@ def test_what_is_told_of_a_run_that_was_stopped_is_what_is_written_down(
 ) -> None:
     """Steps of few milliseconds: many would end while the signal's thread writes the result, on either rank."""
     program = str(Path(__file__).with_name("slow_disk.py"))
-    launch = (
-        ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program) if ranks == 2 else (program,)
-    )
+    launch = (*TWO, program) if ranks == 2 else (program,)
     paths = RunPaths(tmp_path / "run")
     plan = make_plan("ddp", world_size=ranks, steps=100_000, micro_batch_size=1, sequence_length=16, engine="plain")
     process = start_worker(paths.root, plan, *launch, **variables_for(copies))
     wait_for_steps(paths, 50)
-    for rank in range(ranks):
-        os.kill(int((paths.root / f"pid-{rank}").read_text()), signal.SIGTERM)
+    for rank in told_in(paths.root, ranks):
+        os.kill(rank, signal.SIGTERM)
     process.communicate(timeout=300)
     rows, result = list(read_json_lines(paths.steps)), read_json(paths.result)
     times = [row["step_time_s"] for row in rows if not row["warmup"]]
@@ -78,13 +70,13 @@ def test_what_is_told_of_a_run_that_was_stopped_is_what_is_written_down(
     assert (row.measured_steps, row.loss_last) == (len(times), rows[-1]["loss"])
 
 
-def test_sigusr1_shows_where_each_rank_stands_and_the_run_goes_on(tmp_path: Path) -> None:
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *WORKER)
+def test_sigusr1_shows_where_each_rank_stands_and_the_run_goes_on(tmp_path: Path, copies: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     log = tmp_path / "log.err"
-    process = start_worker(paths.root, make_plan("z2", world_size=2, steps=80), *launch, errors=log)
+    plan = make_plan("z2", world_size=2, steps=40)
+    process = start_worker(paths.root, plan, *TWO, str(PROGRAM), errors=log, **variables_for(copies))
     wait_for_steps(paths)
-    for pid in family(process.pid):  # torchrun's agent too, as Slurm does it
+    for pid in (process.pid, *told_in(paths.root, 2)):  # torchrun's agent too, as Slurm does it
         os.kill(pid, signal.SIGUSR1)
     process.communicate(timeout=300)
     errors = log.read_text()
