@@ -43,6 +43,27 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("page", PAGES[:2], ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    named = re.findall(r"`([\w/.-]+/[\w-]+\.(?:py|sh|j2|csv|md))`", prose(page))
+    assert len(named) > 10
+    placeholders = [name for name in named if re.search(r"[A-Z]{4,}(?!.*RESULTS)", name)]
+    missing = [
+        name
+        for name in set(named) - set(placeholders)
+        if not (ROOT / name).exists() and not (ROOT / "hpc_llm" / name).exists()
+    ]
+    assert not missing
+
+
+def test_each_package_stands_in_the_tree() -> None:
+    tree = (ROOT / "README.md").read_text(encoding="utf-8")
+    packages = [path.parent for path in (ROOT / "hpc_llm").glob("*/__init__.py")]
+    within = [path.parent for path in (ROOT / "hpc_llm").glob("*/*/__init__.py") if path.parent.parent.name != "worker"]
+    lacking = [folder for folder in (*packages, *within) if f"\n  {folder.relative_to(ROOT / 'hpc_llm')}/ " not in tree]
+    assert len(packages) > 15 and not lacking
+
+
 def test_each_page_is_reached_from_readme() -> None:
     reached = {link.partition("#")[0] for link in links(PAGES[0])}
     assert {f"docs/{page.name}" for page in PAGES[2:]} <= reached
