@@ -465,11 +465,11 @@ def test_a_search_ends_before_its_time_does_and_says_so(elsewhere: Elsewhere) ->
 def test_two_ranks_out_of_memory_agree(tmp_path: Path, copied_ranks: None) -> None:
     """Of 19 sequences a rank and step either one or all are a micro batch, and for all there is no memory."""
     words = (
-        "submit --cluster local --method ddp --task tune --model tiny --gpus-per-node 0 --sequence-length 512 "
+        "submit --cluster local --method ddp --task tune --model tiny --gpus-per-node 0 --sequence-length 256 "
         "--set tasks_per_node=2 --set kept_global_batch=38 --micro-batch-size 19 --steps 3 --warmup-steps 0 --set confirm_steps=4 "
         "--run-id r --wait"
     )
-    limited = ["bash", "-c", 'ulimit -d 600000; exec "$@"', "-", sys.executable, "-m", "hpc_llm", *words.split()]
+    limited = ["bash", "-c", 'ulimit -d 500000; exec "$@"', "-", sys.executable, "-m", "hpc_llm", *words.split()]
     done = subprocess.run(
         [*limited, "--logs", str(tmp_path)], capture_output=True, text=True, timeout=500, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
