@@ -51,6 +51,12 @@ def test_an_output_folder_is_one_row(tmp_path: Path) -> None:
     assert (row.loss_last, row.outcome) == (4.5, "UNKNOWN")
 
 
+def test_the_batch_of_all_gpus_of_a_node_is_no_micro_batch(tmp_path: Path) -> None:
+    """Under DataParallel the Trainer writes 16 where each of two GPUs has 8, and nowhere how many there are."""
+    [row] = parse_paths([written(tmp_path, trainer_state={**state(), "train_batch_size": 16})])
+    assert row.micro_batch_size is None and row.loss_last == 4.0
+
+
 def test_checkpoints_alone_are_the_last_of_them(tmp_path: Path) -> None:
     end = state()
     written(tmp_path, checkpoint_50__trainer_state=history(50), checkpoint_100__trainer_state=end)

@@ -70,9 +70,8 @@ def _row(state: dict[str, Any], history: list[dict[str, Any]]) -> Row:
         loss_last=losses[-1] if losses else None,
     )
     row.eval_loss, row.elapsed_s = _last(history, "eval_loss"), _last(history, "train_runtime")
+    # Its train_batch_size is no micro batch: under DataParallel it is that of all GPUs of a node, and the file does not tell.
     row.perplexity = _last(history, "perplexity") or _last(history, "eval_perplexity")
-    if isinstance(state.get("train_batch_size"), int):
-        row.micro_batch_size = state["train_batch_size"]
     if isinstance(done, int) and done > 0 and row.elapsed_s:
         steps = trainer_steps.of_a_summary(_summary(history), total)
         counted = 0 if steps is None else round(steps)
