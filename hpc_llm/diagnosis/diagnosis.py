@@ -204,7 +204,8 @@ def explained(
     elif verdict.is_guess and verdict.outcome is not verdict.cause.outcome:
         summary = f"{summary} This is a guess, so the run is listed as {verdict.outcome.value}.".strip()
     others = of_others(details, case, verdict.root, found)
-    details = {**(case.facts if case else {}), **details, **others}
+    # A fact may be a secret that stood where a name was expected, and an advice is shown to others as evidence is.
+    details = {name: redacted(value) for name, value in {**(case.facts if case else {}), **details, **others}.items()}
     own = verdict.root.sign
     return Diagnosis(
         source=source,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpc_llm.diagnosis import standard_library
+from hpc_llm.text.secret_values import HIDDEN
 
 _SAME = frozenset(
     """accelerate aiohttp bitsandbytes boto3 colorama cupy dacite datasets decord deepspeed diffusers dill einops evaluate
@@ -72,11 +73,17 @@ _OF_LIBRARIES = (
 _BUILT_AGAINST_TORCH = frozenset(("flash-attn", "transformer-engine-torch", "causal-conv1d", "mamba-ssm"))
 """Packages that pip compiles here, against the torch that is installed."""
 _RELEASED_WITH_TORCH = frozenset(("torchvision", "torchaudio", "xformers", "vllm"))
+_SECRET_AS_NAME = (
+    "what was called there looks like a secret: a blank behind = ends an assignment, so that bash calls the value (NAME= value); write NAME=value",
+    "the output holds it now, and whoever may read that: have a new one made, and keep it in a file that only you can read (`chmod 600`)",
+)
 _SEE = "if it is there, the job runs another Python: see the environment in the first lines of the output"
 
 
 def missing(facts: Mapping[str, Any]) -> list[str]:
     """What to do about a package or a program that is not there; nothing where no name is known."""
+    if HIDDEN in f"{facts.get('program')} {facts.get('package')}":
+        return list(_SECRET_AS_NAME)
     if facts.get("program"):
         return _program(str(facts["program"]))
     names = [name for name in re.split(r"[,\s]+", str(facts.get("package") or "")) if name]
@@ -139,6 +146,8 @@ def command_missing(facts: Mapping[str, Any]) -> list[str]:
     name = str(facts.get("program") or "")
     if not name:
         return []
+    if HIDDEN in name:
+        return list(_SECRET_AS_NAME)
     lines, cluster = _program(name), facts.get("cluster")
     if cluster:
         lines.append(
