@@ -66,6 +66,9 @@ def _diagnosed(log: LogFindings, again: Callable[[], IO[bytes]]) -> Diagnosis:
     verdict, found = verdict_on([log])
     with again() as file:
         reading, is_whole = _read(log.file, file)
+        why = sources.why_unread(file)
+    if why is not None:
+        return replace(conclude(log.file, [log], verdict, found), summary=f"The output was not read: {why}.")
     if reading.is_document:
         return _of_document(log.file, reading.rows)
     count = len(reading.verdicts or ())

@@ -140,7 +140,8 @@ def parse_stream(
     first = sources.head(text)
     reason = _not_a_log(first)
     if reason is not None:
-        return Reading(name, [_unknown(name, reason)])
+        why = sources.why_unread(file)
+        return Reading(name, [_unknown(name, f"it was not read: {why}" if why else reason)])
     document, first, text = _document(name, first, text)
     if document is not None:
         rows = _document_rows(name, document)

@@ -112,6 +112,9 @@ def _inflated(path: Path, magic: bytes) -> IO[bytes] | None:
     return _open_zstd(path) if magic.startswith(_ZSTD) else None
 
 
+_TOO_WIDE = f"its dictionary has more than {1 << LARGEST_WINDOW_LOG - 20} MiB; pipe it: xz -dc, or zstd --long=31 -dc"
+
+
 class _Measured:
     """A file that ends where it became much larger than it can be."""
 
@@ -148,6 +151,11 @@ class _OnceOnly:
         self._read = 0
         self._before = b""
         self._left_out = 0
+        self.unread: str | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        return self._read > 0
 
     def __enter__(self) -> _OnceOnly:
         return self
@@ -230,14 +238,22 @@ def reads(file: Readable, path: object) -> Iterator[bytes]:
             if type(error).__name__ not in ("ZstdError", "LZMAError", "error"):
                 raise
             if "memory" in str(error).lower():
-                pass_over(
-                    path,
-                    f"its dictionary has more than {1 << LARGEST_WINDOW_LOG - 20} MiB; pipe it: xz -dc, or zstd --long=31 -dc",
-                )
+                _note_unread(file)
+                pass_over(path, _TOO_WIDE)
             return
         if not read:
             return
         yield read
+
+
+def _note_unread(file: Readable) -> None:
+    if isinstance(file, _OnceOnly) and not file.is_begun:
+        file.unread = _TOO_WIDE
+
+
+def why_unread(file: Readable) -> str | None:
+    """Why nothing of a log could be read that was read for: it may hold any text. None where it could."""
+    return file.unread if isinstance(file, _OnceOnly) else None
 
 
 def next_text(file: Readable, size: int) -> bytes:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from pace import is_within
 
+from hpc_llm.diagnosis import diagnose_files
 from hpc_llm.errors import PassedOverWarning, RequestError
 from hpc_llm.parsing import parse_paths, parse_steps, write_rows
 
@@ -159,6 +160,10 @@ def test_what_would_take_much_memory_to_decompress_is_named_and_not_read(tmp_pat
     with pytest.warns(PassedOverWarning, match="its dictionary has more than 64 MiB"):
         (found,) = parse_paths([tmp_path / "log"])
     assert found.outcome == "UNKNOWN"
+    assert found.outcome_reason is not None and found.outcome_reason.startswith("it was not read: its dictionary")
+    with pytest.warns(PassedOverWarning, match="its dictionary has more than 64 MiB"):
+        told = diagnose_files([tmp_path / "log"])
+    assert told.cause.id == "unknown" and told.summary.startswith("The output was not read: its dictionary")
 
 
 def test_xz_at_its_highest_setting_and_in_several_streams(tmp_path: Path):
