@@ -83,6 +83,22 @@ def test_checkpoints_that_were_removed_are_no_checkpoints_that_never_were(
     assert ("A run keeps them with --save-every N" in str(refused.value)) is not is_told
 
 
+def test_a_checkpoint_that_is_damaged_was_not_removed(own_folder: Path) -> None:
+    run = RunPaths(own_folder / "logs" / "r")
+    (run.checkpoints / "step-5").mkdir(parents=True)
+    (run.checkpoints / "step-10").mkdir()
+    (run.checkpoints / "step-10" / "checkpoint.json").write_text("{")
+    [one] = hpc_llm.plan(**RUN, steps=20, save_every=5)
+    run.experiment.write_text(json.dumps({"schema": 1, "run_id": "r", "plan": one.plan.to_dict()}))
+    run.job.write_text(json.dumps({"schema": 1, "uuid": "u", "scheduler": "local"}))
+    run.steps.write_text("".join(json.dumps({"step": k + 1, "loss": 1.0}) + "\n" for k in range(12)))
+    with pytest.raises(
+        RequestError, match=r"no whole one any more: in step-10 \S.{10,200}\. Submit it again"
+    ) as refused:
+        with_start({"resume": "r"}, own_folder / "logs")
+    assert "removed" not in str(refused.value)
+
+
 def test_runs_of_other_folders_say_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [tmp_path / "logs" / "mine", Path("/elsewhere/logs/theirs")]
     found = tuple(Marked({RUN_DIR: str(one), RUN_UUID: "u"}, {"pid": 1}) for one in folders)

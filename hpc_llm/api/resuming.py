@@ -135,8 +135,8 @@ def _place_of(text: str, logs: Path) -> Path:
     if start_of(place) is None:
         if is_run(place) and _has_saved(RunPaths(place)):
             raise RequestError(
-                f"--resume {text}: {place} has kept checkpoints and holds no whole one any more: they were removed, as "
-                f"`hpc-llm clean --checkpoints` does.{_model_left(RunPaths(place))}"
+                f"--resume {text}: {place} has kept checkpoints and holds no whole one any more: {_what_became(place)}."
+                f"{_model_left(RunPaths(place))}"
             )
         holds = (
             f"holds no whole checkpoint in {RunPaths(place).checkpoints.name}/"
@@ -157,6 +157,18 @@ def _has_saved(run: RunPaths) -> bool:
     planned = _plan_in(read_json(run.experiment) or {})
     every, pace = planned.get("save_every"), read_pace(run.steps) if run.steps.is_file() else None
     return isinstance(every, int) and every > 0 and pace is not None and (pace.step or 0) >= every
+
+
+def _what_became(run: Path) -> str:
+    """Of the checkpoints of a run that has none that is whole: what ails the last of them, or that none is there."""
+    from hpc_llm.records.checkpoints import not_whole_in
+    from hpc_llm.text.shown import one_line
+
+    broken = not_whole_in(run)
+    if not broken:
+        return "they were removed, as `hpc-llm clean --checkpoints` does"
+    place, why = max(broken.items(), key=lambda one: (len(one[0].name), one[0].name))
+    return f"in {one_line(place.name)} {one_line(why)}"
 
 
 def _model_left(run: RunPaths) -> str:

@@ -53,6 +53,11 @@ _OF_DATA = frozenset(
     METRIC LOSS CHOSEN REJECTED RESPONSE QUESTION ANSWER MESSAGES TARGET FIELD""".split()
 )
 """Words before KEY where it is the name of a column or a field: a secret there has to look drawn."""
+_LISTED = frozenset(
+    """IGNORE IGNORED DROP DROPPED SKIP SKIPPED MISSING UNEXPECTED EXCLUDE EXCLUDED INCLUDE INCLUDED KEEP KEPT REMOVE REMOVED RENAME LOAD SAVE
+    REQUIRED OPTIONAL EXPECTED EXTRA FROZEN TRAINABLE PARAM PARAMETER STATE WEIGHT LOG LOGGED FILTER SELECT""".split()
+)
+"""Words before KEYS, or behind it with TO, where these are the names of parameters or fields."""
 _OF_DEEDS = ("ING", "ION", "IZE", "ED")
 _PASSES = frozenset("PASS PWD PW".split())
 _ABOUT = frozenset(
@@ -154,6 +159,8 @@ def _kind_of_word(before: str, word: str, after: str) -> str | None:
     if word in _PASSWORDS or (_RUN_TOGETHER.match(word) and "PASS" in word):
         return "password"
     if word == "TOKEN" and before in _OF_MODELS:
+        return None
+    if word == "KEYS" and (before in _LISTED or after == "TO"):
         return None
     if (word in _KEYS and not is_pair) or _RUN_TOGETHER.match(word):
         return "key"
