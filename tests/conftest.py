@@ -51,6 +51,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How long the suite took means something beside how slow the machine is."""
+    from pace import slowness
+
+    terminalreporter.line(f"For a fixed work this machine takes {slowness():.1f} times as long as a usual one.")
+
+
 def pytest_configure() -> None:
     # In the background of a shell that is no terminal's, or under nohup, what a test starts would ignore them as this process does.
     for number, usual in USUAL.items():
