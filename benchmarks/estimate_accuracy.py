@@ -35,6 +35,8 @@ from hpc_llm.site.hardware import Hardware
 RESULTS = Path(__file__).parent / "results"
 POINTS = (Path(__file__).with_name("points.csv"), RESULTS / "fused_h100.csv")
 OTHERS = RESULTS / "other_estimators.csv"
+FAMILIES = Path(__file__).with_name("models")
+"""Folders with the config.json of published models that are no presets, each by the name that it has in results/families.csv."""
 MODELS = ("llama3.2-1b", "llama3.2-3b", "llama2-7b")
 SHAPES = ("1x350", "1x2048", "8x350", "4x2048", "8x2048")
 _GIB = 2**30
@@ -180,7 +182,7 @@ def planned(point: Point, micro_batch: int | None = None) -> tuple[Plan, Cluster
     experiment = Experiment(
         cluster="local",
         method=point.method,
-        model=point.model,
+        model=str(FAMILIES / point.model) if (FAMILIES / point.model).is_dir() else point.model,
         micro_batch_size=micro_batch or point.micro_batch,
         sequence_length=point.length,
         gpus_per_node=point.gpus,
