@@ -6,6 +6,7 @@ two lines that nothing else stands between, it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +21,19 @@ _EPOCH_ROUNDING = 0.006
 _LONGER = 1.25
 """So many times longer than by its rate each step of a library takes by the clock where that is no rate of steps; data are loaded outside
 its timer, too."""
+
+
+def seconds(clock: str) -> float | None:
+    """Seconds of `1:02:03`, `02:03`, `0:15:19.02` or `1 day, 0:08:23`.
+
+    >>> seconds("1:02:03"), seconds("2 days, 0:00:01"), seconds("soon")
+    (3723.0, 172801.0, None)
+    """
+    match = re.fullmatch(r"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", clock.strip())
+    if not match:
+        return None
+    days, hours, minutes, rest = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 
 from hpc_llm.parsing import commas, trainer_steps
-from hpc_llm.parsing.clock import ENOUGH
+from hpc_llm.parsing.clock import ENOUGH, seconds
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import (
     BEGINS,
@@ -95,6 +95,8 @@ _SO_FAR = {"elapsed_s": "so_far_s", "trainer_rate": "line_rate", "tokens_seen": 
 
 # tqdm clears its bar, the line is written, and the bar is drawn again below with the step that was logged.
 _REDRAWN = r"(?:\s+\d+%(?:\|[^|\n]*\|)? *([1-9]\d*)/([1-9]\d*) \[([\d:]+)<)?"
+_OF_A_BAR_S = 1.0
+"""How much the clock of a bar may be off."""
 
 
 def _step(match: re.Match[bytes]) -> Mapping[str, Value] | None:
@@ -121,27 +123,12 @@ def _step(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     return found
 
 
-def seconds(clock: str) -> float | None:
-    """Seconds of `1:02:03`, `02:03`, `0:15:19.02` or `1 day, 0:08:23`.
-
-    >>> seconds("1:02:03"), seconds("2 days, 0:00:01"), seconds("soon")
-    (3723.0, 172801.0, None)
-    """
-    match = re.fullmatch(r"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", clock.strip())
-    if not match:
-        return None
-    days, hours, minutes, rest = (float(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
-
-
 def _bar(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     """Where a progress bar stands, kept by its length: training's own bar is told apart at the end."""
     elapsed = seconds(match[3].decode())
     return None if elapsed is None else {f"bar {int(match[2])}": f"{int(match[1])} {elapsed}"}
 
 
-_OF_A_BAR_S = 1.0
-"""How much its clock may be off."""
 _OF_THE_BAR = ("step", "bar_total", "clock_step", "clock_s", "clock_rounding_s", "clock_epoch")
 
 

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from hpc_llm.parsing.formats.hf_trainer import seconds
+from hpc_llm.parsing.clock import seconds
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import Kind, Value, leave_empty, rule
 from hpc_llm.parsing.trainer_steps import goes_on
