@@ -1,4 +1,7 @@
-"""Whether templates of somebody's own make of a run what they showed of it: they see its id, which only submission draws."""
+"""Refuses templates that render another script for the submission than they rendered for the preview.
+
+Templates of a user see the run's id, which is drawn only when the run is submitted, so they can make a script depend on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The node that others waited for, or that did not answer them, where that is proven: the one whose rank said so is another.
+"""Which node, or which ranks, the others waited for without an answer.
+
+The rank that reports the silence runs on another node, so the silent one is named only where the evidence proves which it is.
 
 A remedy names it as `{other_node}`; where it is not known `{silent_ranks}` are the ranks that left no word.
 """

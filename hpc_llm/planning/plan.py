@@ -120,9 +120,7 @@ def plan(
     that could be run. `estimated` holds value and reason of what the request leaves to the estimate, by short name.
     """
     said, task = Said(experiment, sources or {}), tasks.find(experiment.task)
-    pairs, source = said("set")
-    draft = Draft(Settings(pairs, source if source.startswith("--") else f"{source}: set"), estimated)
-    tasks.check_settings(task, [(setting.said, setting.field) for setting in draft.settings.all])
+    draft = _begun(said, task, estimated)
     partition, partition_name = ask_partition(said, cluster, site, draft)
     cluster = cluster.on(partition)
     gpu = actual_gpu(cluster.gpu_of(partition), site.hardware)
@@ -165,6 +163,14 @@ def plan(
     return PlanWithOrigins(
         plan=decided, origins=draft.origins, notices=tuple(draft.notices), asked=experiment.said_fields()
     )
+
+
+def _begun(said: Said, task: TaskKind, estimated: Mapping[str, Chosen] | None) -> Draft:
+    """A draft that holds the settings of the request, all of which have a meaning for the task."""
+    pairs, source = said("set")
+    draft = Draft(Settings(pairs, source if source.startswith("--") else f"{source}: set"), estimated)
+    tasks.check_settings(task, [(setting.said, setting.field) for setting in draft.settings.all])
+    return draft
 
 
 def _check_profiler(workload: Training, gpu: Gpu, parallel: Parallel, task: TaskKind) -> Sequence[str]:

@@ -1,4 +1,6 @@
-"""What a value that is written behind a secret's name must be to be one: no switch, reference, type or word of a message.
+"""Whether a value that stands behind the name of a secret is a secret.
+
+It is none where it is a switch, a reference to a variable, the name of a type or a word of a message.
 
 Standard library only.
 """
