@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rendering import H100, planned
 
 from hpc_llm.errors import PlanError, RequestError
-from hpc_llm.estimating import fsdp2
+from hpc_llm.estimating import device, fsdp2
 from hpc_llm.estimating.activations import activations_of
 from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
@@ -25,6 +25,7 @@ from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Device, Fit, Need
 from hpc_llm.estimating.shapes import sizes_in, sizes_of_model
 from hpc_llm.estimating.step_time import unknown_because
+from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import PRESETS
 from hpc_llm.site.cluster import load_cluster
@@ -48,6 +49,13 @@ def case_of(method: str, gpus: int = 1, **asked: Any) -> Case:
 
 def terms(method: str, gpus: int = 1, **asked: Any) -> dict[str, int]:
     return peak_moment(case_of(method, gpus, **asked)).terms
+
+
+def test_each_engine_that_comes_along_is_counted_by_its_own_module() -> None:
+    """One that is forgotten would be counted as DeepSpeed, as those from elsewhere are."""
+    assert {name: one.__name__ for name, one in device._ENGINES.items()} == {
+        name: f"hpc_llm.estimating.{name}" for name in engines.OWN
+    }
 
 
 def test_a_step_of_zero_3_holds_sixteen_bytes_a_number_a_bucket_and_a_sub_group() -> None:
