@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
+from hpc_llm.records.run import _RECORDS
 from hpc_llm.schedulers.snapshot import _MODULES
 
 if sys.version_info >= (3, 11):
@@ -144,6 +145,20 @@ def imports_of(path: Path, package: Path) -> set[str]:
 def is_module(package: Path, name: str) -> bool:
     path = package.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def test_names_of_files_of_a_run_stand_where_its_paths_are_made() -> None:
+    """In a program's text, outside of what is said to people; a file without a name is called what it holds."""
+    names = {name for name in _RECORDS if "." in name}
+    assert names >= {"exit.json", "steps.jsonl", "log.out"}
+    package = ROOT / "hpc_llm"
+    spelled = {
+        (path.relative_to(package).as_posix(), node.value)
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in names
+    }
+    assert {place for place, _ in spelled} == {"records/run.py", "records/files.py", "schedulers/local/sealed.py"}
 
 
 def test_the_import_contracts_hold() -> None:

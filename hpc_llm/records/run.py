@@ -24,9 +24,11 @@ from hpc_llm.records.stops import Stop as Stop
 RUN_ID_PLACEHOLDER = "RUN-ID"
 """Stands for the run id in a preview: the id is the one thing that only submission decides."""
 
+EXIT_FILE, RESULT_FILE, CANCELLED_FILE, JOB_FILE = "exit.json", "result.json", "cancelled.json", "job.json"
+"""Names that are told of what was read there, too."""
 TRY_FILES = (
-    "exit.json",
-    "result.json",
+    EXIT_FILE,
+    RESULT_FILE,
     "steps.jsonl",
     "evaluations.jsonl",
     "outputs.jsonl",
@@ -62,8 +64,6 @@ NO_EXIT_WRITTEN = "the job script could not write the record of its end"
 ARRAY = ".array-"
 """Begins the name of an array's folder, whose links lead from its tasks to their runs. It lies beside the runs and in no
 folder that all arrays share: who had made that one could rename what others put there."""
-
-
 CARRIED = ".code"
 """The folder beside the runs for what travels with them."""
 
@@ -113,7 +113,7 @@ class RunPaths:
     @property
     def job(self) -> Path:
         """Which job it is: written before the scheduler is asked, completed by its answer."""
-        return self.root / "job.json"
+        return self.root / JOB_FILE
 
     @property
     def submission(self) -> Path:
@@ -282,12 +282,12 @@ class RunPaths:
     @property
     def result(self) -> Path:
         """The summary of the measured numbers."""
-        return self.root / "result.json"
+        return self.root / RESULT_FILE
 
     @property
     def exit(self) -> Path:
         """Written by the job script on its way out."""
-        return self.root / "exit.json"
+        return self.root / EXIT_FILE
 
     def half_exits(self) -> list[Path]:
         """What the job script began to write of its end and could not."""
@@ -296,7 +296,7 @@ class RunPaths:
     @property
     def cancelled(self) -> Path:
         """Marker: the user asked to cancel this run."""
-        return self.root / "cancelled.json"
+        return self.root / CANCELLED_FILE
 
     @property
     def failures(self) -> Path:

@@ -14,7 +14,7 @@ from hpc_llm.causes.found import Found
 from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.requeues import since, taken_down
 from hpc_llm.causes.verdict import Verdict, decide, is_undone
-from hpc_llm.records.run import HALF_EXIT, Outcome
+from hpc_llm.records.run import EXIT_FILE, HALF_EXIT, Outcome
 from hpc_llm.runs.killed import with_the_count
 from hpc_llm.runs.known import Judgement, Known
 from hpc_llm.runs.pending import explain_wait, wait_in_vain
@@ -279,7 +279,7 @@ def _weighed(known: Known, job: JobRecord | None) -> list[Found]:
     said = [one for one in _of_text(known) if not _is_overruled(one, known, job)]
     if job is not None and job.state not in ENDED_BY_SLURM:
         said = [one for one in said if not is_weak_taking_down(one)]
-        roots = [one for one in roots if one.file in ("scheduler", "exit.json") or not is_weak_taking_down(one)]
+        roots = [one for one in roots if one.file in ("scheduler", EXIT_FILE) or not is_weak_taking_down(one)]
     if any(one.is_root for one in said):  # an empty record of the end is for where nothing else could be written
         roots = [one for one in roots if one.file != HALF_EXIT]
     rest = [one for one in stated if not one.is_root]

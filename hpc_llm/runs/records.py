@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpc_llm.planning.experiment import CHANGED_LETTERS, ESTIMATED_LETTERS
-from hpc_llm.records.run import Outcome, RunPaths, Stop
+from hpc_llm.records.run import JOB_FILE, Outcome, RunPaths, Stop
 from hpc_llm.runs.fields import Fields
 from hpc_llm.schedulers.identity import Identity
 from hpc_llm.schedulers.job_record import JobRecord
@@ -15,7 +15,7 @@ from hpc_llm.schedulers.submission import SCHEMA as JOB_SCHEMA
 
 SCHEMA = 1
 """Of the records of a run; one of a higher number is shown and not guessed at."""
-SCHEMAS = {"job.json": JOB_SCHEMA}
+SCHEMAS = {JOB_FILE: JOB_SCHEMA}
 """Of those that have been changed since."""
 TOLD_TO_STOP = "SIGTERM"
 """What the worker records as the type of an error when it obeys the signal."""

@@ -10,7 +10,7 @@ from hpc_llm.causes.catalogue import BY_ID
 from hpc_llm.causes.cause import Role, Sign
 from hpc_llm.causes.found import Found, signs_in
 from hpc_llm.causes.scheduler import CANCELLED
-from hpc_llm.records.run import HALF_EXIT, NO_EXIT_WRITTEN, Outcome, Stop
+from hpc_llm.records.run import CANCELLED_FILE, EXIT_FILE, HALF_EXIT, NO_EXIT_WRITTEN, RESULT_FILE, Outcome, Stop
 from hpc_llm.runs.records import ExitRecord, Failure, Records, Result
 from hpc_llm.schedulers.job_record import JobRecord
 
@@ -92,7 +92,7 @@ def signs_of(records: Records, job: JobRecord | None) -> list[Found]:
     if job is not None:
         found += _of_job(job, records)
     elif records.is_cancelled and records.exit is None:
-        found.append(_stated("cancelled", "cancelled.json", "cancelled with hpc-llm cancel", confidence=0.97))
+        found.append(_stated("cancelled", CANCELLED_FILE, "cancelled with hpc-llm cancel", confidence=0.97))
     return found
 
 
@@ -100,10 +100,10 @@ def of_invalid(result: Result) -> Found:
     """Why the measurement of a run that came to its end does not count."""
     if result.contradiction is not None:
         said = "; ".join(filter(None, (result.invalid_reason, result.contradiction)))
-        return _stated("unknown", "result.json", said, confidence=0.95, remedy=_CONTRADICTED)
+        return _stated("unknown", RESULT_FILE, said, confidence=0.95, remedy=_CONTRADICTED)
     reason = result.invalid_reason or result.reason or "the worker says no more"
     cause, remedy = next(((c, r) for words, c, r in _INVALID if words in reason), ("config_error", None))
-    return _stated(cause, "result.json", reason, confidence=0.95, remedy=remedy)
+    return _stated(cause, RESULT_FILE, reason, confidence=0.95, remedy=remedy)
 
 
 def _stated(
@@ -150,11 +150,11 @@ def _of_result(result: Result) -> Iterator[Found]:
     reason = result.reason or result.outcome.value
     said = signs_in(f"{reason}\n".encode("utf-8", "replace"))
     if result.outcome in _BY_OUTCOME:
-        yield _stated(_BY_OUTCOME[result.outcome], "result.json", reason, confidence=0.97)
+        yield _stated(_BY_OUTCOME[result.outcome], RESULT_FILE, reason, confidence=0.97)
     elif result.outcome is Outcome.FAILED and not said:
-        yield _stated("python_exception", "result.json", reason, confidence=0.8, precedence=44)
+        yield _stated("python_exception", RESULT_FILE, reason, confidence=0.8, precedence=44)
     for one in said:
-        one.file, one.position, one.reason = "result.json", -1, one_line(reason)
+        one.file, one.position, one.reason = RESULT_FILE, -1, one_line(reason)
         yield one
 
 
@@ -213,23 +213,23 @@ def _why_cancelled(job: JobRecord, is_cancelled: bool) -> str:
 def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Iterator[Found]:
     """What the script's own record of its end says; the scheduler's word on who ended it counts more."""
     if job is None and is_cancelled:
-        yield _stated("cancelled", "cancelled.json", "cancelled with hpc-llm cancel", confidence=0.97)
+        yield _stated("cancelled", CANCELLED_FILE, "cancelled with hpc-llm cancel", confidence=0.97)
         if left.signal in _ASKED_TO_END and not left.hit_time_limit and not left.was_signalled_early:
             return  # that is the signal by which it was cancelled
     code, named = left.exit_code, f"SIG{left.signal}" if left.signal else None
     if named is not None:
         if left.was_signalled_early and left.reason:
-            yield _stated("walltime", "exit.json", left.reason, confidence=0.95)
+            yield _stated("walltime", EXIT_FILE, left.reason, confidence=0.95)
         elif job is None and left.hit_time_limit:
             reason = left.reason or f"ended by {named} at its time limit"
-            yield _stated("walltime", "exit.json", reason, confidence=0.95)
+            yield _stated("walltime", EXIT_FILE, reason, confidence=0.95)
         elif left.signal in _ASKED_TO_END and (job is None or job.state == "FAILED"):
             reason = f"ended by {named}, and no scheduler says why"
-            yield _stated("cancelled", "exit.json", reason, confidence=0.6, precedence=44)
+            yield _stated("cancelled", EXIT_FILE, reason, confidence=0.6, precedence=44)
         killed = _KILLED.get(128 + _NUMBERS.get(named, 0))
         if killed is not None:
-            yield _stated(killed[0], "exit.json", f"ended by {named}", confidence=0.6, precedence=killed[1])
-        yield _stated("unknown", "exit.json", f"ended by {named}", confidence=0.5, role=Role.CONFIRMATION)
+            yield _stated(killed[0], EXIT_FILE, f"ended by {named}", confidence=0.6, precedence=killed[1])
+        yield _stated("unknown", EXIT_FILE, f"ended by {named}", confidence=0.5, role=Role.CONFIRMATION)
         return
     if not code:
         return
@@ -240,16 +240,14 @@ def _of_exit(left: ExitRecord, job: JobRecord | None, is_cancelled: bool) -> Ite
         cause = cause or ("module_missing" if "mpirun" in (left.reason or "") else "package_missing")
         printed = _as_printed(left.reason, cause)
         remedy = printed.sign.remedy if printed else None
-        said = _stated(
-            cause, "exit.json", text, confidence=0.99, reason=left.reason or left.stop.meaning, remedy=remedy
-        )
+        said = _stated(cause, EXIT_FILE, text, confidence=0.99, reason=left.reason or left.stop.meaning, remedy=remedy)
         said.details = printed.details if printed else said.details
         yield said
     elif code in _KILLED:
         cause, precedence = _KILLED[code]
-        yield _stated(cause, "exit.json", text, confidence=0.6, precedence=precedence, reason=reason)
+        yield _stated(cause, EXIT_FILE, text, confidence=0.6, precedence=precedence, reason=reason)
     else:
-        yield _stated("unknown", "exit.json", text, confidence=0.5, role=Role.CONFIRMATION, reason=reason)
+        yield _stated("unknown", EXIT_FILE, text, confidence=0.5, role=Role.CONFIRMATION, reason=reason)
 
 
 def _as_printed(reason: str | None, cause: str) -> Found | None:
