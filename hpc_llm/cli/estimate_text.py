@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hpc_llm.cli.time_text import time_lines
-from hpc_llm.text.prose import broken
+from hpc_llm.cli.time_text import WIDTH, time_lines, wrapped
 from hpc_llm.text.shown import one_line
 from hpc_llm.text.tables import fits, table
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from hpc_llm.estimating.parts import Estimate, Memory, Need
 
 _GIB = 2**30
-_WIDTH = 80
 _SAID_ONCE = ("cluster", "GPUs")
 """Columns that stand above a table that is too wide, where all rows have the same there."""
 
@@ -29,10 +27,10 @@ def gib(size: float | None) -> str:
 
 def one_screen(estimate: Estimate) -> Iterator[str]:
     """Everything about one run."""
-    yield from _wrapped(_title(estimate))
+    yield from wrapped(_title(estimate))
     memory = estimate.memory
     if memory is None:
-        yield from _wrapped(f"refused: {estimate.refused}")
+        yield from wrapped(f"refused: {estimate.refused}")
         return
     if memory.device:
         device = memory.device
@@ -48,7 +46,7 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
     yield from _terms(memory.host)
     yield ""
     if estimate.recomputed is not None:
-        yield from _wrapped(f"recomputed: {estimate.recomputed}")
+        yield from wrapped(f"recomputed: {estimate.recomputed}")
     if estimate.checkpoint is not None:
         yield f"a checkpoint takes {gib(estimate.checkpoint)}, the run keeps up to {gib(estimate.disk)}"
     if estimate.largest_micro_batch is not None:
@@ -60,12 +58,8 @@ def one_screen(estimate: Estimate) -> Iterator[str]:
         yield ""
         yield from time_lines(estimate.time, can_run=estimate.verdict.value != "does_not_fit")
     for note in estimate.all_notes:
-        yield from _wrapped(f"note: {note}")
+        yield from wrapped(f"note: {note}")
     yield f"verdict: {estimate.verdict_words}"
-
-
-def _wrapped(text: str) -> list[str]:
-    return broken(one_line(text), _WIDTH, "  ")
 
 
 def places(memory: Memory) -> Iterator[str]:
@@ -107,21 +101,21 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     has_one_model, has_one_batch = len({one.model for one in kept}) == 1, len({_batch(one) for one in kept}) == 1
     where = "each GPU" if any(one.gpu for one in kept) else "the CPU"
     if has_one_model:
-        yield from _wrapped(f"{kept[0].model}{f', {_batch(kept[0])} on {where}' if has_one_batch else ''}")
+        yield from wrapped(f"{kept[0].model}{f', {_batch(kept[0])} on {where}' if has_one_batch else ''}")
     first = "run" if any(one.run for one in kept) else "method"
     # A table of other models or batches says which, as their speeds are not to be compared.
     headers = ["cluster", first, "GPUs", "verdict", "GiB", "host", "tokens/s", "GPU-h", "model", "batch"]
     rows = [[*_row(one), "" if has_one_model else one.model, "" if has_one_batch else _batch(one)] for one in kept]
     said = [column for column in range(len(headers)) if any(row[column] for row in rows)]
-    if len(rows) > 1 and not fits([[row[i] for i in said] for row in rows], [headers[i] for i in said], _WIDTH):
+    if len(rows) > 1 and not fits([[row[i] for i in said] for row in rows], [headers[i] for i in said], WIDTH):
         shared = [i for i in said if headers[i] in _SAID_ONCE and len({row[i] for row in rows}) == 1]
         said = [i for i in said if i not in shared]
         if shared:
-            yield from _wrapped("all: " + ", ".join(f"{headers[i]} {rows[0][i]}" for i in shared))
-    yield from table([[row[i] for i in said] for row in rows], [headers[i] for i in said], _WIDTH)
+            yield from wrapped("all: " + ", ".join(f"{headers[i]} {rows[0][i]}" for i in shared))
+    yield from table([[row[i] for i in said] for row in rows], [headers[i] for i in said], WIDTH)
     legend = {"GiB": "of each GPU", "host": "GiB of each node", "GPU-h": "GPU-hours for a billion tokens"}
     if told := [f"{headers[i]}: {legend[headers[i]]}" for i in said if headers[i] in legend]:
-        yield from _wrapped("; ".join(told))
+        yield from wrapped("; ".join(told))
     chosen = [(one, one.recomputed) for one in kept if one.recomputed and "," in one.recomputed]  # with its reason
     yield from _by_reason("recomputed by", chosen)
     yield from _by_reason("fits the GPUs of", [(one, one.unsaid) for one in kept])
@@ -129,7 +123,7 @@ def ranking(found: Sequence[Estimate]) -> Iterator[str]:
     yield from _rough(kept)
     stand_ins = dict.fromkeys(one.stands_in for one in kept if one.stands_in)
     for sentence in stand_ins:
-        yield from _wrapped(sentence)
+        yield from wrapped(sentence)
     yield from _by_reason("not", [(one, one.refused) for one in found])
 
 
@@ -140,14 +134,14 @@ def _by_reason(what: str, reasons: Sequence[tuple[Estimate, str | None]]) -> Ite
         if why:
             runs.setdefault(why, []).append(f"{one.cluster} {one.run or one.method}")
     for why, names in runs.items():
-        yield from _wrapped(f"{what} {', '.join(names)}: {why}")
+        yield from wrapped(f"{what} {', '.join(names)}: {why}")
 
 
 def _rough(found: Sequence[Estimate]) -> Iterator[str]:
     """How far off the times of a table may be, where that is more than a figure may go without saying."""
     off = [one.time.interval[1] / one.time.step_time_s for one in found if one.time and one.time.notes]
     if off:
-        yield from _wrapped(
+        yield from wrapped(
             f"times are rough where nothing like a run was measured: up to {max(off):.1f} times longer or shorter here; estimate one run to see its interval, and why"
         )
 

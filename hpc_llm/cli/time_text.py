@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hpc_llm.estimating.calibrate import Compared
     from hpc_llm.estimating.step_time import StepTime
 
-_WIDTH = 80
+WIDTH = 80
 _TIED = "\u00a0"
 """A space at which no line is broken."""
 _SHOWN = 0.05
@@ -45,7 +45,7 @@ def time_lines(time: StepTime, *, can_run: bool = True) -> Iterator[str]:
         for name, value in terms
         if value >= _SHOWN * time.step_time_s
     ]
-    for line in textwrap.wrap(", ".join(shown), _WIDTH, initial_indent="  ", subsequent_indent="  "):
+    for line in textwrap.wrap(", ".join(shown), WIDTH, initial_indent="  ", subsequent_indent="  "):
         yield line.replace(_TIED, " ")
     if sum(time.terms.values()) > _MORE * time.step_time_s:
         yield "  Python asks while the GPU computes, so the parts are more than the step"
@@ -53,7 +53,7 @@ def time_lines(time: StepTime, *, can_run: bool = True) -> Iterator[str]:
     cost = f", {_hours(time.cost.amount)} {time.cost.unit}" if time.cost else ""
     what = "the run" if time.tries is None else f"the search of about {time.tries} trainings"
     run = f"{what} {clock(time.run_time_s)} ({clock(shortest)} to {clock(longest)}), {_hours(time.gpu_hours)} GPU-hours{cost}"
-    yield from textwrap.wrap(run, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+    yield from textwrap.wrap(run, WIDTH, initial_indent="  ", subsequent_indent="  ")
     first = f"  to the first step {seconds(time.time_to_first_step_s)}"
     if not can_run:
         yield first
@@ -63,11 +63,12 @@ def time_lines(time: StepTime, *, can_run: bool = True) -> Iterator[str]:
     else:
         yield f"{first}; a time limit that leaves room: --time {clock(time.proposed_time_s)}"
     for note in time.notes:
-        yield from _wrapped(f"note: {note}, so that times are rough")
+        yield from wrapped(f"note: {note}, so that times are rough")
 
 
-def _wrapped(text: str) -> list[str]:
-    return broken(one_line(text), _WIDTH, "  ")
+def wrapped(text: str) -> list[str]:
+    """A sentence as lines of that width."""
+    return broken(one_line(text), WIDTH, "  ")
 
 
 def _hours(value: float) -> str:
@@ -95,7 +96,7 @@ def record(rows: Sequence[Compared]) -> Iterator[str]:
         ]
         for row in rows
     ]  # fmt: skip
-    yield from table(cells, headers, _WIDTH)
+    yield from table(cells, headers, WIDTH)
 
 
 def _beside(found: float | None, measured: float) -> str:
@@ -107,7 +108,7 @@ def calibrated(one: Calibrated) -> Iterator[str]:
     made = one.calibration
     yield from record(one.runs)
     yield ""
-    yield from _wrapped(
+    yield from wrapped(
         f"{made.cluster}: {len(made.runs)} runs on {', '.join(made.gpus)}; nine of ten are within {made.spread:.2f} times of what runs "
         f"beside them predict. Kept in {one.file}"
     )
