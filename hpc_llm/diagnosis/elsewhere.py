@@ -9,6 +9,10 @@ import re
 
 from hpc_llm.causes.workload import SERVES, TRAINS
 
+_MORE_MEMORY = "ask for more: sbatch --mem=…, or --mem=0 for all of the node"
+_MORE_TIME = "ask for more time, up to the partition's limit (sinfo -o '%P %l')"
+_A_HANG = "if it made no progress at all, look for a hang before asking for more time"
+
 _BY_CAUSE = {
     "device_oom": (
         "halve the micro batch and double the gradient accumulation: the global batch stays the same\n"
@@ -17,15 +21,11 @@ _BY_CAUSE = {
         "shorter sequences, or more GPUs"
     ),
     "host_oom": (
-        "ask for more: sbatch --mem=…, or --mem=0 for all of the node\n"
+        f"{_MORE_MEMORY}\n"
         "fewer ranks per node: each loads the model and pins buffers of its own\n"
         "keep parameters and optimizer states on the GPU where they fit: less offload"
     ),
-    "walltime": (
-        "ask for more time, up to the partition's limit (sinfo -o '%P %l'), or for fewer steps\n"
-        "save checkpoints and go on from the last one\n"
-        "if it made no progress at all, look for a hang before asking for more time"
-    ),
+    "walltime": (f"{_MORE_TIME}, or for fewer steps\nsave checkpoints and go on from the last one\n{_A_HANG}"),
     "preempted": "submit it again, from its last checkpoint; or on a partition that is not preempted",
     "port_in_use": "choose another port for each job, for example from its id; on one node: torchrun --standalone",
     "model_missing": (
@@ -72,13 +72,10 @@ _INFERRING = {
         "bf16 or fp16 weights, or a quantised model"
     ),
     "host_oom": (
-        "ask for more: sbatch --mem=…, or --mem=0 for all of the node\n"
+        f"{_MORE_MEMORY}\n"
         "fewer processes per node that load the model at once, and less swap space or offload to the host"
     ),
-    "walltime": (
-        "ask for more time, up to the partition's limit (sinfo -o '%P %l'), or for fewer prompts or tasks\n"
-        "if it made no progress at all, look for a hang before asking for more time"
-    ),
+    "walltime": (f"{_MORE_TIME}, or for fewer prompts or tasks\n{_A_HANG}"),
     "preempted": "submit it again, or on a partition that is not preempted",
 }
 """The same for a program that only infers: it has no steps, optimizer or checkpoints of its own."""
@@ -90,14 +87,9 @@ _EITHER = {
         "where it only infers: a quantised model, and of a server a lower limit of sequences at a time and a shorter context\n"
         "more GPUs, among which the weights are shared"
     ),
-    "host_oom": (
-        "ask for more: sbatch --mem=…, or --mem=0 for all of the node\n"
-        "fewer processes per node: each loads the model and has buffers of its own"
-    ),
+    "host_oom": (f"{_MORE_MEMORY}\nfewer processes per node: each loads the model and has buffers of its own"),
     "walltime": (
-        "ask for more time, up to the partition's limit (sinfo -o '%P %l'), or for less work\n"
-        "where it trains, save checkpoints and go on from the last one\n"
-        "if it made no progress at all, look for a hang before asking for more time"
+        f"{_MORE_TIME}, or for less work\nwhere it trains, save checkpoints and go on from the last one\n{_A_HANG}"
     ),
     "preempted": "submit it again, where it trains from its last checkpoint; or on a partition that is not preempted",
 }
