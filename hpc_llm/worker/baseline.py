@@ -36,7 +36,7 @@ from hpc_llm.text.secrecy import refuse_secrets
 from hpc_llm.worker import started_by_flags
 from hpc_llm.worker.data_of_flags import in_words_of_flags, prepared, source_of
 from hpc_llm.worker.ranks import Ranks
-from hpc_llm.worker.request import RunRequest, add_run_folder, read_run_folder, refuse_used_folder
+from hpc_llm.worker.request import RunRequest, add_run_folder, folder_or, refuse_used_folder
 from hpc_llm.worker.result import Record
 from hpc_llm.worker.started_by_flags import check_model, in_gib, running_job, told, write_experiment
 
@@ -68,11 +68,6 @@ def parse_arguments(argv: Sequence[str], program: str = "infer_llm") -> argparse
     return arguments
 
 
-def read_request(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
-    """The request that `arguments` hold. Raises RequestError."""
-    return read_run_folder(arguments, ranks) if arguments.run_dir is not None else _of_flags(arguments, ranks)
-
-
 def _of_flags(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     import torch
 
@@ -89,6 +84,9 @@ def _of_flags(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     arguments.device = "cuda" if gpus else "cpu"
     write_experiment(paths, plan, sentences, arguments)
     return RunRequest(plan, paths, sentences)
+
+
+read_request = folder_or(_of_flags)
 
 
 def _data(arguments: argparse.Namespace, ranks: Ranks) -> tuple[CorpusFacts, str]:

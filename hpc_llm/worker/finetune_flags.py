@@ -27,7 +27,7 @@ from hpc_llm.worker import started_by_flags
 from hpc_llm.worker.data_of_flags import in_words_of_flags, prepared, source_of
 from hpc_llm.worker.finetune_plan import Base, Stepping, base_of, deepspeed_stepping, make_plan, plain_stepping
 from hpc_llm.worker.ranks import Ranks
-from hpc_llm.worker.request import RunRequest, add_run_folder, read_run_folder, refuse_used_folder
+from hpc_llm.worker.request import RunRequest, add_run_folder, folder_or, refuse_used_folder
 from hpc_llm.worker.result import Record
 from hpc_llm.worker.started_by_flags import check_model, in_gib, parallel_of, told, write_experiment
 
@@ -67,11 +67,6 @@ def parse_arguments(argv: Sequence[str], program: str = "finetune_llm") -> argpa
     return arguments
 
 
-def read_request(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
-    """The request that `arguments` hold. Raises RequestError."""
-    return read_run_folder(arguments, ranks) if arguments.run_dir is not None else _of_flags(arguments, ranks)
-
-
 def _of_flags(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     import torch
 
@@ -93,6 +88,9 @@ def _of_flags(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
     if ranks.rank == 0:
         write_experiment(paths, plan, (*sentences, *more), arguments)
     return RunRequest(plan, paths, (*sentences, *more))
+
+
+read_request = folder_or(_of_flags)
 
 
 def _check(arguments: argparse.Namespace, ranks: Ranks) -> None:

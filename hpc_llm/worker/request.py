@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,10 @@ class RunRequest:
     plan: Plan
     paths: RunPaths
     sentences: tuple[str, ...] = ()
+
+
+ReadRequest = Callable[[argparse.Namespace, Ranks], RunRequest]
+"""What makes a request of a command line that was parsed. Raises RequestError."""
 
 
 def parse_run_folder(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -54,6 +58,11 @@ def read_run_folder(arguments: argparse.Namespace, ranks: Ranks) -> RunRequest:
         return RunRequest(Plan.from_dict(experiment["plan"]), paths)
     except TypeError as error:
         raise RequestError(f"{paths.experiment} does not hold a whole plan: {error}.") from None
+
+
+def folder_or(of_flags: ReadRequest) -> ReadRequest:
+    """Reads the folder that --run-dir names where it is given, else what `of_flags` makes of the flags beside it."""
+    return lambda arguments, ranks: (read_run_folder if arguments.run_dir is not None else of_flags)(arguments, ranks)
 
 
 def refuse_used_folder(paths: RunPaths, env: Mapping[str, str], flag: str = "--run-dir") -> None:
