@@ -18,7 +18,7 @@ from hpc_llm.runs.fields import moment_of
 from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.ownership import doubt, other_owner, say_whose
 from hpc_llm.runs.records import Records
-from hpc_llm.text.json_text import DamagedRecordError
+from hpc_llm.text.json_text import DamagedRecordError, mapping
 from hpc_llm.text.secrecy import without_secrets
 from hpc_llm.text.shown import whole_text
 
@@ -206,32 +206,28 @@ def _moment(text: object) -> float | None:
 
 def _config(records: Records, study: StudyRun | None) -> dict[str, Any]:
     """The plan as it was recorded, and which programs and machine carried it out."""
-    plan = nested_plan(flat_plan(_mapping(records.experiment.get("plan"))))
+    plan = nested_plan(flat_plan(mapping(records.experiment.get("plan"))))
     for section, name in _NOT_SENT:
         if isinstance(plan.get(section), dict):
             plan[section].pop(name, None)
     result = records.result.values if records.result else {}
     hardware = result.get("hardware")
-    versions = {**_mapping(records.experiment.get("versions")), **_mapping(result.get("versions"))}
+    versions = {**mapping(records.experiment.get("versions")), **mapping(result.get("versions"))}
     return {
         **plan,
         "run_id": records.run.run_id,
         "versions": versions,
         "git_commit": records.experiment.get("git_commit"),
-        "hardware": {name: value for name, value in _mapping(hardware).items() if name != "host"},
+        "hardware": {name: value for name, value in mapping(hardware).items() if name != "host"},
         "study": {"name": study.study, "run": study.name, "smoke": study.smoke} if study is not None else None,
     }
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _summary(found: Look) -> dict[str, Any]:
     """What `parse` says of the run, and the further numbers of its result."""
     row = row_of(found, "")
     columns = {name: value for name, value in row.to_dict().items() if value is not None and name not in _OF_THE_PLACE}
-    planned = _mapping(found.records.plan)
+    planned = mapping(found.records.plan)
     known = {n: v for n, v in columns.items() if n in _NAMED or (not isinstance(v, str) and n not in planned)}
     result = found.records.result.values if found.records.result else {}
     further = {n: v for n, v in _flat(result, "") if n not in columns and n != "schema" and is_figure(n, v)}

@@ -32,6 +32,7 @@ from hpc_llm.runs.looks import Look, look
 from hpc_llm.runs.ownership import doubt, job_of, other_owner, owner_of, say_whose
 from hpc_llm.runs.records import Records
 from hpc_llm.site.schedulers import scheduler_of
+from hpc_llm.text.json_text import mapping
 from hpc_llm.text.secrecy import redacted, without_secrets
 
 _LARGEST_TEXT = 1 << 18
@@ -141,7 +142,7 @@ class ReportedRun:
     @property
     def _ran(self) -> dict[str, Any]:
         """What was not planned and still makes another measurement: the software, what ran fused, and what was done otherwise."""
-        versions = _mapping(self.result.get("versions"))
+        versions = mapping(self.result.get("versions"))
         ran: dict[str, Any] = {f"{RAN}{name}": value for name, value in sorted(versions.items()) if value is not None}
         ran[f"{RAN}fused"] = " ".join(sorted(map(str, _items(self.result.get("fused"))))) or _NOTHING
         ran[f"{RAN}templates"] = self.templates or _NOTHING
@@ -297,12 +298,12 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
         without_secrets(experiment),
         without_secrets(result),
     )  # anybody may have written them, or led here
-    run.plan = pool.record(flat_plan(_mapping(experiment.get("plan"))))
+    run.plan = pool.record(flat_plan(mapping(experiment.get("plan"))))
     run.ran_here = _ran_here(run.plan, records)
     run.study = StudyRun.of_record(experiment.get("study"))
-    run.origins = pool.record(_mapping(experiment.get("origins")))
+    run.origins = pool.record(mapping(experiment.get("origins")))
     run.notices = [*_items(experiment.get("notices")), *_items(result.get("adaptations")), *_told_at_the_end(records)]
-    run.versions = pool.record({**_mapping(experiment.get("versions")), **_mapping(result.get("versions"))})
+    run.versions = pool.record({**mapping(experiment.get("versions")), **mapping(result.get("versions"))})
     commit = experiment.get("git_commit")
     run.git_commit = str(commit) if commit else None
     run.templates = str(experiment["templates"])[:64] if experiment.get("templates") else None
@@ -310,7 +311,7 @@ def _read_folder(run: ReportedRun, records: Records, pool: Pool) -> None:
     run.script = pool.lines(redacted(read_text(paths.script, _LARGEST_TEXT) or ""))
     run.utilization = utilization(paths)
     run.profile = read_profile(paths)
-    run.failure = _mapping(result.get("error")) or without_secrets(_first_failure(records))
+    run.failure = mapping(result.get("error")) or without_secrets(_first_failure(records))
 
 
 def _ran_here(plan: Mapping[str, Any], records: Records) -> RanHere | None:
@@ -333,10 +334,6 @@ def _first_failure(records: Records) -> dict[str, Any]:
         return {}
     first = records.failures[0]
     return {"type": first.type, "message": first.message, "traceback": first.traceback}
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _items(value: Any) -> list[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from hpc_llm.text.json_weight import is_too_heavy
@@ -14,6 +15,11 @@ from hpc_llm.text.json_weight import is_too_heavy
 
 class DamagedRecordError(ValueError):
     """A record is there and cannot be read; the message says why in a clause."""
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """A copy of what a record holds where an object belongs; an empty one of whatever else is there."""
+    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _no_number(constant: str) -> None:
