@@ -6,11 +6,11 @@ only when the job starts, and ends there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
+from hpc_llm.records.metrics import is_figure
 
 _WARMUP = "warmup_num_steps warmup_type last_batch_iteration"
 SCHEDULES: dict[str, tuple[str, str]] = {
@@ -85,16 +85,12 @@ def check_schedule(block: Any, where: str) -> None:
             raise RequestError(f"{where}: scheduler.params.{key} is missing, which {name} needs{meant}.")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _check_value(key: str, value: Any, where: str) -> None:
-    is_number = _is_number(value)
+    is_number = is_figure(value)
     if key in _STEPS and not (is_number and isinstance(value, int) and value > 0) and value is not None:
         raise RequestError(f"{where}: scheduler.params.{key} is {value!r}: it must be a whole number of at least 1.")
     if key in _RATES and isinstance(value, list) and len(value) == 1 and not key.endswith("ratio"):
-        value, is_number = value[0], _is_number(value[0])  # one for each group of parameters, of which there is one
+        value, is_number = value[0], is_figure(value[0])  # one for each group of parameters, of which there is one
     if key in _RATES and not (is_number and value >= 0) and value is not None:
         raise RequestError(f"{where}: scheduler.params.{key} is {value!r}: it must be a number of at least 0.")
     if key == "warmup_type" and value not in _KINDS:

@@ -7,13 +7,13 @@ which puts a value in its place, and nobody does so here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpc_llm.errors import RequestError
 from hpc_llm.planning.deepspeed_monitors import MONITORS
 from hpc_llm.planning.deepspeed_schedules import check_schedule, in_place_of_auto
+from hpc_llm.records.metrics import is_figure
 
 
 def _keys(names: str, kind: str) -> dict[str, str]:
@@ -242,7 +242,7 @@ def _fits(value: Any, kind: str) -> bool:
         return value in ("none", "cpu", "nvme")
     if kind in (_SWITCH, _OPTIONAL_SWITCH):
         return value in (True, False) if isinstance(value, (bool, int)) else value is None and kind == _OPTIONAL_SWITCH
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_figure(value):
         return False
     if kind == _SHARE:
         return 0 <= value <= 1

@@ -21,6 +21,7 @@ from hpc_llm.planning.recipe import family_of, longest_of
 from hpc_llm.planning.vllm import check_answering
 from hpc_llm.planning.workload import choose_seed
 from hpc_llm.records import metrics
+from hpc_llm.records.metrics import is_figure
 
 if TYPE_CHECKING:
     from hpc_llm.corpus.facts import CorpusFacts
@@ -223,11 +224,11 @@ def _way_to_more(known: int | None, per_step: int, steps: int | None, warmup: in
 def _choice_of_tokens(draft: Draft) -> dict[str, Any]:
     temperature = draft.put("temperature", 0.0, "default: the likeliest token")
     top_p = draft.put("top_p", 1.0, "default: all tokens")
-    if not _is_number(temperature) or not 0 <= temperature <= 100:
+    if not is_figure(temperature) or not 0 <= temperature <= 100:
         raise RequestError(
             f"{draft.settings.said('temperature')}={temperature!r}: a number from 0 (the likeliest token) to 100 is needed."
         )
-    if not _is_number(top_p) or not 0 < top_p <= 1:
+    if not is_figure(top_p) or not 0 < top_p <= 1:
         raise RequestError(f"{draft.settings.said('top_p')}={top_p!r}: a number above 0, and at most 1, is needed.")
     if top_p < 1 and temperature == 0:
         way = "set temperature to more" if draft.settings.of("temperature") else "add --set temperature=0.7"
@@ -257,10 +258,6 @@ def _truth(draft: Draft, name: str, value: Any) -> bool | None:
     if value is not None and not isinstance(value, bool):
         raise RequestError(f"{draft.settings.said(name)}={value!r}: true or false is needed.")
     return value
-
-
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def check_generator(name: str, found: Checkpoint | None, length: int, new_tokens: int) -> None:

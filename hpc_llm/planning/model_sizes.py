@@ -5,12 +5,12 @@ Whoever builds a model of others takes all the time and memory that there is, or
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from hpc_llm.errors import ModelRequestError
+from hpc_llm.records.metrics import is_figure
 
 _LAYERS, _HEADS, _WIDTHS, _TOKENS = 10_000, 100_000, 10_000_000, 1_000_000_000
 LARGEST = {
@@ -49,7 +49,7 @@ def check_sizes(config: Mapping[str, Any], where: str) -> None:
             _check_size(key, config[key], largest, where, family in _COUNTED)
     for key in _NUMBERS:
         value = config.get(key)
-        if value is not None and not (_is_number(value) and 0 < value < math.inf):
+        if value is not None and not (is_figure(value) and value > 0):
             _refuse(where, key, value, "a number above 0")
     for key in _SWITCHES:
         if config.get(key) is not None and not isinstance(config[key], bool):
@@ -95,10 +95,6 @@ def _check_total(config: Mapping[str, Any], where: str) -> None:
 
 def _first(config: Mapping[str, Any], keys: Iterable[str]) -> int | None:
     return next((value for key in keys if isinstance(value := config.get(key), int)), None)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _refuse(where: str, key: str, value: Any, valid: str) -> NoReturn:

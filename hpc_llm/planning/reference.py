@@ -13,6 +13,7 @@ from typing import Any
 
 from hpc_llm.errors import RequestError, unknown_name
 from hpc_llm.immutable import dataclass
+from hpc_llm.records.metrics import is_figure
 from hpc_llm.records.possible import is_count, is_known, is_possible, range_of
 
 _KEYS = ("value", "unit", "source", "hardware", "tolerance", "weights")
@@ -134,7 +135,7 @@ def _recorded(name: str) -> str:
 
 
 def _number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_figure(value):
         raise RequestError(f"{where} is {value!r}, a number is needed.")
     return float(value)
 

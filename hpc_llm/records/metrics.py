@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Sequence
+from typing import TypeGuard
 
 CLOCK_TOLERANCE = 0.02
 """By how much two clocks may differ over the same steps."""
@@ -70,6 +72,15 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def is_figure(value: object) -> TypeGuard[float]:
+    """Whether `value` is a number, and no larger than those that a float holds.
+
+    >>> is_figure(3), is_figure(True), is_figure(math.nan), is_figure(10**400), is_figure("3")
+    (True, False, False, False, False)
+    """
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def finite(value: float | None) -> float | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hpc_llm.immutable import dataclass
+from hpc_llm.records.metrics import is_figure
 
 Figures = Mapping[str, Any]
 Amount = Callable[[Figures], "float | None"]
@@ -57,7 +58,7 @@ def amount(*names: str, times: float = 1.0, plus: float = 0.0) -> Amount:
 
     def of(figures: Figures) -> float | None:
         values = [figures.get(name) for name in names]
-        if any(isinstance(v, bool) or not isinstance(v, (int, float)) or not math.isfinite(v) for v in values):
+        if not all(map(is_figure, values)):
             return None
         return math.prod(map(float, values), start=times) + plus  # type: ignore[arg-type]
 

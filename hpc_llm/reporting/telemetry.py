@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 from hpc_llm.records.files import read_json_lines
+from hpc_llm.records.metrics import is_figure
 from hpc_llm.records.run import RunPaths
 
 MAX_POINTS = 120
@@ -58,9 +59,10 @@ def utilization(paths: RunPaths) -> Curve:
 def _samples(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[float, float]]:
     for row in rows:
         time, value = row.get("time"), row.get("utilization")
-        if _is_number(time) and _is_number(value) and 0 <= value <= 1:
+        if _is_possible(time) and _is_possible(value) and 0 <= value <= 1:
             yield time, value
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12
+def _is_possible(value: Any) -> TypeGuard[float]:
+    """Whether it is a number that a time or a share can be."""
+    return is_figure(value) and abs(value) < 1e12

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any, TypeGuard
+from typing import Any
 
+from hpc_llm.records.metrics import is_figure
 from hpc_llm.records.possible import bounded, impossible, is_possible
 from hpc_llm.records.run import Outcome
 
@@ -68,11 +69,6 @@ class Fields:
             return value
         self.damages.append(f"its {name} is {_kind(value)}")
         return None
-
-
-def is_figure(value: Any) -> TypeGuard[float]:
-    """Whether `value` is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def moment_of(text: str) -> float:

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from hpc_llm.planning.experiment import flat_plan
 from hpc_llm.records.agreement import agreeing
 from hpc_llm.records.files import NOT_THEIRS, load_json, load_json_lines, reason_of, why_not_followed
+from hpc_llm.records.metrics import is_figure
 from hpc_llm.records.possible import possible
 from hpc_llm.records.relations import JOB_S
 from hpc_llm.records.run import HALF_EXIT, Outcome, RunPaths
-from hpc_llm.runs.fields import Fields, is_figure, outcome_of
+from hpc_llm.runs.fields import Fields, outcome_of
 from hpc_llm.runs.logged import evaluated_figures, logged_figures
 from hpc_llm.runs.records import SCHEMA, SCHEMAS, Damage, ExitRecord, Failure, KeptRecord, Records, Result, StartRecord
 from hpc_llm.schedulers.identity import Identity, identity_of
