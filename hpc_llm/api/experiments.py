@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Union
 from hpc_llm.api.batches import Places, batches
 from hpc_llm.api.door import is_path, shown
 from hpc_llm.api.find import logs_folder
-from hpc_llm.api.fit import check_fit
 from hpc_llm.api.handle import Run, submitted
 from hpc_llm.api.preparing import ready
 from hpc_llm.api.request import Request, read_request
-from hpc_llm.api.sending import check_sites, send
+from hpc_llm.api.sending import send
 from hpc_llm.errors import RequestError
 from hpc_llm.text.pasted import refuse_file
 
@@ -141,6 +140,4 @@ def submit(
         SubmissionError: the scheduler refused, or did not answer.
     """
     made = ready(*_asked(experiment, options, logs, templates, run_id), waits=False, force=force)
-    check_fit(made, force=force)
-    check_sites(made, logs_folder(logs), force=force)
     return submitted(send(made, logs_folder(logs), chosen_ids=run_id is not None))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Optional
 
 from hpc_llm.api.batches import Places, batches
 from hpc_llm.api.corpora import NotPreparedError
@@ -17,11 +18,29 @@ if TYPE_CHECKING:
     from hpc_llm.runs import RunStatus
 
 OnUpdate = Callable[[list["RunStatus"]], None]
+Following = AbstractContextManager[Optional[OnUpdate]]
+"""Gives what is told of runs while they are waited for within it."""
 
 
 def ready(
-    request: Request, places: Places, *, waits: bool, force: bool = False, on_update: OnUpdate | None = None
+    request: Request, places: Places, *, waits: bool, force: bool = False, following: Following | None = None
 ) -> list[Batch]:
+    """All batches of the request, ready to be sent: planned, their data prepared, and looked at as far as that goes from here.
+
+    `force` takes what does not fit, and what seems not to be for the cluster. `following` shows how far preparations are.
+
+    Raises:
+        RequestError, PlanError, SubmissionError: as `_prepared` and `check`.
+    """
+    from hpc_llm.api.sending import check
+
+    with following or nullcontext() as on_update:
+        made = _prepared(request, places, waits=waits, force=force, on_update=on_update)
+    check(made, places.logs, force=force)
+    return made
+
+
+def _prepared(request: Request, places: Places, *, waits: bool, force: bool, on_update: OnUpdate | None) -> list[Batch]:
     """All batches of the request, its data prepared: on this machine at once, on a cluster where the caller `waits` anyway.
 
     Nothing is prepared for a request that is wrong whatever its data hold. What is wrong only by them says that they were
@@ -60,14 +79,12 @@ def _with(error: HpcLlmError, runs: list[Run]) -> HpcLlmError:
 
 def _check_all_else(request: Request, places: Places, *, force: bool) -> None:
     """Everything that is looked at before runs are submitted, but for what their data hold. What is told is told again then."""
-    from hpc_llm.api.fit import check_fit
-    from hpc_llm.api.sending import check_sites, make_way_for
+    from hpc_llm.api.sending import check, make_way_for
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Notice)
         made = batches(request, places, preview=False, unprepared=True)
-        check_fit(made, force=force)
-        check_sites(made, places.logs, force=force)
+        check(made, places.logs, force=force)
         if places.run_id is not None:
             make_way_for(made, places.logs, chosen_ids=True)
 

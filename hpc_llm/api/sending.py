@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpc_llm.api.fit import check_fit
 from hpc_llm.api.room import check_room
 from hpc_llm.api.still_going import refuse_going
 from hpc_llm.api.sweep import of_cluster
@@ -71,10 +72,17 @@ def make_way_for(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool, dry_
     return schedulers
 
 
-def would_send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool) -> None:
-    """Refuse what `send` would before it writes anything, as far as that can be told from here."""
+def check(batches: Sequence[Batch], logs: Path, *, force: bool = False, dry_run: bool = False) -> None:
+    """All that is looked at before a submission: refuse what does not fit, and what its site would not take or could not run."""
+    check_fit(batches, force=force)
+    check_sites(batches, logs, force=force, dry_run=dry_run)
+
+
+def would_send(batches: Sequence[Batch], logs: Path, *, chosen_ids: bool, force: bool) -> None:
+    """Refuse what `check` would, and `send` before it writes anything, as far as that can be told from here."""
     from hpc_llm.schedulers.scheduler import find
 
+    check(batches, logs, force=force, dry_run=True)
     check_room([batch for batch in batches if find(batch.planned[0].plan.job.scheduler).is_answering()], logs)
     if chosen_ids:
         make_way_for(batches, logs, chosen_ids=True, dry_run=True)

@@ -47,20 +47,16 @@ def submit(
     as_json: JsonOption = False,
 ) -> int:
     """Plan, check, render and submit; prints the run id and the job id."""
-    from hpc_llm.api.fit import check_fit
-    from hpc_llm.api.sending import check_sites, send, would_send
+    from hpc_llm.api.sending import send, would_send
 
     found = (
         would_submit(options) if dry_run else _ready(options, waits=wait, force=force, quiet=as_json)
     )  # all are planned and checked before the first is sent
     is_study = sum(len(batch.planned) for batch in found) > 1 and found[0].planned[0].study is not None
-    for batch in found:
-        if dry_run and not is_study:
-            tell_arguments(batch)
-    check_fit(found, force=force)
-    check_sites(found, options.logs, force=force, dry_run=dry_run)
     if dry_run:
-        would_send(found, options.logs, chosen_ids=options.run_id is not None)
+        for batch in () if is_study else found:
+            tell_arguments(batch)
+        would_send(found, options.logs, chosen_ids=options.run_id is not None, force=force)
         _print_scripts(found, as_json, is_study, options.logs)
         return 0
     runs: list[RunPaths] = []
@@ -81,12 +77,11 @@ def submit(
 
 
 def _ready(options: RunOptions, *, waits: bool, force: bool, quiet: bool) -> list[Batch]:
-    """All batches of the request, its data prepared where this command may do that."""
+    """All batches of the request, ready to be sent, their data prepared where this command may do that."""
     from hpc_llm.api.preparing import ready
     from hpc_llm.cli.progress import following
 
-    with following(quiet=quiet) as show:
-        return ready(*asked(options), waits=waits, force=force, on_update=show)
+    return ready(*asked(options), waits=waits, force=force, following=following(quiet=quiet))
 
 
 def _print_runs(runs: list[RunPaths], batches: list[Batch]) -> None:
