@@ -170,10 +170,12 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
     from hpc_llm.diagnosis.suffices import first_that_fits, on_more_gpus
     from hpc_llm.estimating.memory import at_partition
     from hpc_llm.estimating.parts import Device
+    from hpc_llm.site.schedulers import scheduler_of
 
     node = at_partition(cluster, plan).node.mem_gb
     enough = -(-need.enough // _GIB)
-    has_more = plan.job.scheduler == "slurm" and node is not None and enough * _GIB <= node * 1e9
+    can_ask = "sbatch" in scheduler_of(plan.job.scheduler).requests
+    has_more = can_ask and node is not None and enough * _GIB <= node * 1e9
     asked = next((f"--sbatch {name}={plan.job.sbatch[name]}" for name in _MEMORY if name in plan.job.sbatch), None)
     if not isinstance(need, Device) and has_more and asked is not None:
         return f". A node has {node:g} GB, and {asked} asks for less: leave it out, or take --sbatch mem={enough}G"
@@ -185,9 +187,12 @@ def _way(plan: Plan, cluster: Cluster, need: Need) -> str:
 
 def with_memory(planned: PlanWithOrigins, cluster: Cluster) -> PlanWithOrigins:
     """The plan with what its host holds as the memory to ask for, where the site wants to be asked and nothing else says how much."""
+    from hpc_llm.site.schedulers import scheduler_of
+
     plan, style = planned.plan, cluster.request.memory
+    is_here = scheduler_of(plan.job.scheduler).is_this_machine
     said = {*_MEMORY} & {*plan.job.sbatch, *cluster.extra_options}
-    if style == "omit" or plan.job.mem is not None or said or plan.job.scheduler == "local":
+    if style == "omit" or plan.job.mem is not None or said or is_here:
         return planned
     from hpc_llm.estimating.host import parts_of_request
     from hpc_llm.estimating.memory import at_partition

@@ -14,6 +14,7 @@ from hpc_llm.estimating.parts import Need
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.site.cluster import Cluster, Node
 from hpc_llm.site.sbatch_sizes import memory_bytes
+from hpc_llm.site.schedulers import scheduler_of
 
 _SUB_GROUP = 1e9
 _COMPILER = 10 * 2**30
@@ -161,7 +162,7 @@ def host_capacity(case: Case, cluster: Cluster, node: Node) -> int | None:
         return asked
     whole = None if node.mem_gb is None else int(node.mem_gb * 1e9)
     own = {"mem", "mem-per-gpu", "mem-per-cpu"} & {*job.sbatch, *cluster.extra_options}
-    if job.scheduler == "local" or own:  # --mem=0 is all of the node; nothing gives more
+    if scheduler_of(job.scheduler).is_this_machine or own:  # --mem=0 is all of the node; nothing gives more
         return whole
     share = None if node.mem_gb_per_gpu is None or not gpus else int(node.mem_gb_per_gpu * gpus * 1e9)
     if share is not None and whole is not None:

@@ -13,6 +13,7 @@ from hpc_llm.planning.limits import memory_flag, memory_share, widest
 from hpc_llm.planning.limits import sizes as sizes_asked
 from hpc_llm.planning.micro_batches import LARGEST
 from hpc_llm.site.cluster import Cluster, Node
+from hpc_llm.site.schedulers import scheduler_of
 
 _MOST_NODES = 64
 
@@ -56,7 +57,7 @@ def fewest_gpus(plan: Plan, cluster: Cluster, sizes: Sizes, most: int | None, re
 
 def most_nodes(cluster: Cluster, plan: Plan) -> int | None:
     """So many whole ones a job of the plan may have; None where nobody says."""
-    if plan.job.scheduler == "local":
+    if not scheduler_of(plan.job.scheduler).several_nodes:
         return 1
     partition = cluster.partition(plan.job.partition)
     asked = sizes_asked(1, cluster.gpu_of(partition).per_node)

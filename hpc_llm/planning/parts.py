@@ -280,7 +280,7 @@ class JobRequest:
     """What is asked of the scheduler, and what the job finds in its environment."""
 
     scheduler: str
-    """`slurm` or `local`."""
+    """Its name: `slurm`, `local`, or that of one from elsewhere."""
     launcher: str
     """Name of a launcher: `srun`, `torchrun`, `mpirun`, `python`, or one of another package."""
     partition: str | None

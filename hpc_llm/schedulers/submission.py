@@ -65,6 +65,7 @@ class Submission:
             "run_id": run_dir.name,
             "run_dir": str(run_dir),
             **own,
+            "is_this_machine": self.facts.is_this_machine,
             "job_name": marked_name(self.job_name, self.uuid),
             "script_job_name": self.job_name,
             "array_task": task if self.array is not None else None,

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from hpc_llm.errors import ModelFileError, WorkerError
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.records.checkpoints import Kept, came_of_it, kept_in, last_before, last_sound, not_finite_from, start_of
-from hpc_llm.records.files import read_json_lines, read_text
+from hpc_llm.records.files import read_json, read_json_lines, read_text
 from hpc_llm.records.metrics import finite
 from hpc_llm.records.removed import removed_from
 from hpc_llm.records.run import RunPaths
@@ -128,9 +128,10 @@ class Keeping:
         paths, job = self._record.paths, self._plan.job
         is_at_limit = (read_text(paths.stop) or "").strip() == "USR1"  # which is sent before that alone
         diagnose = f"`hpc-llm diagnose {paths.run_id}`"
-        if job.time_s is None and (job.scheduler == "local" or "no-requeue" in job.sbatch):
+        stays_ended = not _is_job(paths) or "no-requeue" in job.sbatch
+        if job.time_s is None and stays_ended:
             way = f", go on with `hpc-llm submit --resume {paths.run_id}`"
-        elif job.scheduler == "local" or "no-requeue" in job.sbatch or is_at_limit:
+        elif stays_ended or is_at_limit:
             way = f", go on with what {diagnose} says"
         else:
             way = (
@@ -190,6 +191,13 @@ class Keeping:
     def _say(self, sentence: str) -> None:
         if self._record.ranks.rank == 0:
             print(f"{self._record.program}: {sentence}", flush=True)
+
+
+def _is_job(paths: RunPaths) -> bool:
+    """Whether the run is a job, which its scheduler may queue again, and not processes of a machine; one that nobody submitted
+    is of the job in which it was started, if any."""
+    told = (read_json(paths.job) or {}).get("is_this_machine")
+    return not told if isinstance(told, bool) else "SLURM_JOB_ID" in os.environ
 
 
 def data_of(plan: Plan) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from hpc_llm.estimating.case import Case
 from hpc_llm.estimating.constants import constants
 from hpc_llm.estimating.device import peak_moment
 from hpc_llm.estimating.host import host_capacity, host_need, power_of_two
-from hpc_llm.estimating.largest import largest_micro_batch, with_batch
+from hpc_llm.estimating.largest import largest_micro_batch, most_nodes, with_batch
 from hpc_llm.estimating.memory import at_partition, memory_of
 from hpc_llm.estimating.parts import Device, Fit, Need
 from hpc_llm.estimating.shapes import sizes_in, sizes_of_model
@@ -28,7 +28,9 @@ from hpc_llm.estimating.step_time import unknown_because
 from hpc_llm.planning import engines
 from hpc_llm.planning.experiment import Plan
 from hpc_llm.planning.model import PRESETS
+from hpc_llm.site import schedulers
 from hpc_llm.site.cluster import load_cluster
+from hpc_llm.site.schedulers import SchedulerFacts
 
 SEVEN = 6_738_415_616
 """Parameters of Llama-2-7B: 32 layers of 4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096, two embeddings of 32000 x 4096, a norm."""
@@ -253,6 +255,25 @@ def test_the_memory_that_a_job_asks_for_is_what_it_has(form: str) -> None:
     assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == 100 * 2**30
     plan = planned(cluster, "z3", gpus_per_node=2).plan
     assert host_capacity(Case(plan, sizes_in(plan)), cluster, cluster.node) == pytest.approx(2 * 62.5e9, rel=1e-4)
+
+
+def test_whose_processes_are_of_one_machine_has_its_memory_by_whatever_scheduler() -> None:
+    class OfABench(SchedulerFacts):
+        name, title, is_this_machine = "bench", "the bench", True
+
+        def is_here(self) -> bool:
+            return True
+
+    cluster = load_cluster("delta")
+    plan = planned(cluster, "z3", gpus_per_node=2).plan
+    there = replace(plan, job=replace(plan.job, scheduler="bench", mem=None))
+    schedulers.register(OfABench())
+    try:
+        assert cluster.node.mem_gb is not None
+        assert host_capacity(Case(there, sizes_in(there)), cluster, cluster.node) == int(cluster.node.mem_gb * 1e9)
+        assert most_nodes(cluster, there) == 1 != most_nodes(cluster, plan)
+    finally:
+        schedulers.unregister("bench")
 
 
 @pytest.mark.parametrize("more", [(), ("exclusive",)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -83,6 +84,22 @@ def site(own_folder: Path) -> Site:
 def test_those_that_come_along_are_the_packages_of_the_folder() -> None:
     folder = Path(schedulers.__file__).parents[1] / "schedulers"
     assert set(known()) == {path.parent.name for path in folder.glob("*/__init__.py")} == {"local", "slurm"}
+
+
+def test_nothing_outside_of_their_packages_compares_the_name_of_one() -> None:
+    """What differs between schedulers is a fact of each (`site/schedulers.py`), so that one from elsewhere is treated by what it is."""
+    package, names = Path(schedulers.__file__).parents[1], set(known())
+    inside = {package / "schedulers" / name for name in names}
+    found = [
+        f"{path.relative_to(package)}:{inner.lineno}"
+        for path in package.rglob("*.py")
+        if path.parent not in inside
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.Compare, ast.match_case))
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Constant) and inner.value in names
+    ]
+    assert not found
 
 
 def test_its_script_asks_for_its_job_and_knows_it_by_its_variables(site: Site) -> None:

@@ -126,6 +126,33 @@ def test_a_rank_that_gets_sigterm_has_all_save_at_the_same_step_and_end(story: S
     ]
 
 
+@pytest.mark.parametrize(
+    ("record", "environ", "is_job"),
+    [
+        ({"is_this_machine": False}, {}, True),
+        ({"is_this_machine": True}, {"SLURM_JOB_ID": "7"}, False),
+        ({}, {"SLURM_JOB_ID": "7"}, True),
+        (None, {}, False),
+    ],
+)
+def test_whether_it_may_be_queued_again_its_submission_tells_else_the_environment(
+    record: dict[str, Any] | None,
+    environ: dict[str, str],
+    is_job: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from hpc_llm.worker.keeping import _is_job
+
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    paths = RunPaths(tmp_path)
+    if record is not None:
+        paths.job.write_text(json.dumps(record))
+    assert _is_job(paths) is is_job
+
+
 def test_it_goes_on_with_the_losses_of_a_run_that_was_never_interrupted(story: Story) -> None:
     rest, whole = losses(story.rest), losses(story.whole)
     assert list(rest) == list(range(story.stopped + 1, story.last + 1))
