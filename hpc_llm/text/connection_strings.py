@@ -1,4 +1,5 @@
-"""Passwords of connection strings, `Server=db1;Uid=train;Pwd=word;`, whose names mean other things elsewhere. Standard library only."""
+"""Passwords of connection strings, `Server=db1;Uid=train;Pwd=word;`, whose names mean other things elsewhere, and of those
+without names. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,6 +8,10 @@ import re
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_values import is_told
 
+OF_ORACLE = late_pattern(
+    r"""(?<![A-Za-z0-9])((?i:jdbc:oracle:\w{1,10}:|userid=)["']?[A-Za-z][\w.$\#-]{0,60}/)([^\s"'@/$<({]{3,100})(?=@)"""
+)
+"""User and password of a string for Oracle, `jdbc:oracle:thin:train/word@db1`."""
 _NAMES = frozenset("pwd pw pass".split())
 _LINE = 500
 _OTHER = late_pattern(

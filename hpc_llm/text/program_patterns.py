@@ -27,7 +27,7 @@ _COOKIE = rf"(?:{_CURL_FLAGS}b\ ?|--cookie[\ =])" + (
 )
 """A file of cookies has no `=` in its name."""
 _CERTIFICATE = rf"{_CURL_FLAGS}E\ ?" + _USER.replace("{{1,60}}", "{{1,200}}").format(":", "v3")
-"""The long form is known without the program's name (`secret_messages`)."""
+"""The long form is known without the program's name (`secret_programs`)."""
 _WORD = r"""["']?[^\s"'|;&]{1,200}["']?\ {1,4}"""
 _PASSWORD_OF_OPENSSL = r"(?:-[a-z]{0,12}pass[a-z]{0,4}|-k|-K)\ pass:" + _VALUE.format("v0")
 

@@ -15,6 +15,7 @@ from typing import Any
 from hpc_llm.errors import RequestError
 from hpc_llm.text.assignments import secrets_assigned
 from hpc_llm.text.bare_values import REDIRECTION
+from hpc_llm.text.connection_strings import OF_ORACLE
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_addresses import secrets_in_addresses
 from hpc_llm.text.secret_blocks import secrets_in_blocks
@@ -25,7 +26,7 @@ from hpc_llm.text.secret_messages import in_messages, is_password
 from hpc_llm.text.secret_names import OF_VARIABLES, is_collective, is_secret_name, of_variable, words_of
 from hpc_llm.text.secret_options import secrets_in_options
 from hpc_llm.text.secret_pairs import name_of_value, secrets_in_pairs
-from hpc_llm.text.secret_programs import secrets_in_commands
+from hpc_llm.text.secret_programs import CERTIFICATE, is_of_certificate, secrets_in_commands
 from hpc_llm.text.secret_shapes import OF_A_SERVICE, PREFIXED, RANDOM, SHAPES, is_drawn, is_random
 from hpc_llm.text.secret_values import HIDDEN, is_composed, is_harmless, is_kept, is_mixed_word, is_number
 from hpc_llm.text.shell_joins import lines_joined, words_joined
@@ -170,9 +171,7 @@ def _by_line(text: str) -> str:
         plain = shown(text)
         if plain != text and (safe := redacted(plain)) != plain:
             return safe
-    text = _without(
-        text, (*secrets_in_pairs(text), *secrets_in_blocks(text), *secrets_in_inputs(text), *secrets_in_logins(text))
-    )
+    text = _without_found(text, _OVER_LINES)
     if "\n" in text and "PRIVATE KEY" not in text:  # nothing else goes over several lines
         return "\n".join(map(redacted, text.split("\n")))
     safe, whole = _of_line(text), words_joined(text)
@@ -194,13 +193,17 @@ def _short_redacted(text: str) -> str:
 
 
 def _redacted(text: str) -> str:
-    text = _without(text, (*secrets_in_addresses(text), *secrets_in_commands(text), *secrets_encoded(text)))
-    text = OF_A_SERVICE.sub(HIDDEN, SHAPES.sub(HIDDEN, text))
-    text = PREFIXED.sub(lambda found: HIDDEN if is_drawn(found[1]) else found[0], text)
-    text = RANDOM.sub(lambda found: HIDDEN if is_random(found[0]) else found[0], text)
+    text = _without_found(text, _BEFORE_SHAPES)
+    for pattern, is_one in _SHAPED:
+        text = pattern.sub(functools.partial(_hidden, is_one), text)
     for pattern, is_one in (*_NAMED, *in_messages(text)) if _may_be_named(text) else ():
         text = pattern.sub(functools.partial(_without_value, is_one), text)
-    return _without(text, (*secrets_assigned(text), *secrets_in_options(text)))
+    return _without_found(text, _BEHIND_SHAPES)
+
+
+def _without_found(text: str, detectors: Iterable[Detector]) -> str:
+    """`text` without what each of these finds in it as it is."""
+    return _without(text, [place for find in detectors for place in find(text)])
 
 
 def _without(text: str, places: Iterable[tuple[int, int]]) -> str:
@@ -234,30 +237,30 @@ def without_secrets(value: Any, name: str = "", in_environment: bool = False) ->
 
 def has_secret_shape(text: str) -> bool:
     """Whether a secret that is known by its shape stands anywhere in `text`."""
-    if SHAPES.search(text) or OF_A_SERVICE.search(text):
+    if any(is_one(found) for pattern, is_one in _SHAPED for found in pattern.finditer(text)):
         return True
-    if any(is_random(found[0]) for found in RANDOM.finditer(text)):
-        return True
-    if any(is_drawn(found[1]) for found in PREFIXED.finditer(text)):
-        return True
-    if any(next(found(text), None) for found in _FOUND):
+    if any(next(find(text), None) for find in (*_BEFORE_SHAPES, *_BEHIND_SHAPES, *_OVER_LINES)):
         return True
     if not _may_be_named(text):
         return False
     return any(is_one(found) for pattern, is_one in (*_NAMED, *in_messages(text)) for found in pattern.finditer(text))
 
 
-_FOUND = (
-    secrets_in_addresses,
-    secrets_in_commands,
-    secrets_assigned,
-    secrets_in_pairs,
-    secrets_in_blocks,
-    secrets_in_inputs,
-    secrets_in_logins,
-    secrets_in_options,
-    secrets_encoded,
+Detector = Callable[[str], Iterator[tuple[int, int]]]
+"""Finds the places of secrets in a text. Each stands in one of three groups: all are asked to refuse, and group by group to hide."""
+_OVER_LINES: tuple[Detector, ...] = (secrets_in_pairs, secrets_in_blocks, secrets_in_inputs, secrets_in_logins)
+"""Look at several lines, so they see the text before it is parted into its lines."""
+_BEFORE_SHAPES: tuple[Detector, ...] = (secrets_in_addresses, secrets_in_commands, secrets_encoded)
+"""Know what they look for by what stands around it: they see a line before a part of that is hidden for its shape."""
+_BEHIND_SHAPES: tuple[Detector, ...] = (secrets_assigned, secrets_in_options)
+"""Take whatever stands behind a name: they see a line last, when what is more surely a secret within it is hidden."""
+_SHAPED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
+    (SHAPES, lambda found: True),
+    (OF_A_SERVICE, lambda found: True),
+    (PREFIXED, lambda found: is_drawn(found[1])),
+    (RANDOM, lambda found: is_random(found[0])),
 )
+"""What is known by its shape alone, and whether what was found is one."""
 _WORDS_OF_NAMED = (
     "auth",
     "key",
@@ -290,7 +293,7 @@ def _may_be_named(text: str) -> bool:
     return any(word in lower for word in _WORDS_OF_NAMED)
 
 
-def _is_value(found: re.Match[str]) -> bool:
+def _is_no_switch(found: re.Match[str]) -> bool:
     """Whether what stands behind the name of a header or an option is no switch, number or name of a variable."""
     return not (is_harmless(found[2]) or is_number(found[2]))
 
@@ -309,17 +312,23 @@ def _is_basic(found: re.Match[str]) -> bool:
         return False
 
 
+def _hidden(is_one: Callable[[re.Match[str]], bool], found: re.Match[str]) -> str:
+    return HIDDEN if is_one(found) else found[0]
+
+
 def _without_value(is_one: Callable[[re.Match[str]], bool], found: re.Match[str]) -> str:
     value = found[found.re.groups]
     return found[0][: -len(value)] + HIDDEN if is_one(found) else found[0]
 
 
 _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
-    (_HEADER, _is_value),
+    (_HEADER, _is_no_switch),
     (_BASIC, _is_basic),
     (_CLIENT, is_password),
     (_PAIR, is_password),
     (_LOGIN, is_password),
     (_ENCODED, _is_encoded),
+    (OF_ORACLE, is_password),
+    (CERTIFICATE, is_of_certificate),
 )
 """What is known by the words before it: the last group of each is the secret."""

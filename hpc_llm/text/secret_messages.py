@@ -1,4 +1,4 @@
-"""What messages tell of passwords and keys: that they were refused, what they are, whose they are, and what a program takes behind a colon.
+"""What messages tell of passwords and keys: that they were refused, what they are, whose they are, and the values that a check refused.
 
 Standard library only. Each pattern goes a bounded way; its last group is the secret.
 """
@@ -31,13 +31,6 @@ _NOT_TAKEN = late_pattern(
 _NOT_TAKEN_WORD = late_pattern(
     r"(?i)valid|wrong|rejected|refused|denied|expired|unknown|accepted|correct|recogni[sz]ed|found"
 )
-_OF_ORACLE = late_pattern(
-    r"""(?<![A-Za-z0-9])((?i:jdbc:oracle:\w{1,10}:|userid=)["']?[A-Za-z][\w.$\#-]{0,60}/)([^\s"'@/$<({]{3,100})(?=@)"""
-)
-_CERTIFICATE = late_pattern(
-    r"""(?<![\w-])(--(?:proxy-|client-)?cert(?:ificate)?[\ =]["']?[^\s:"'$|;&]{1,200}:)([^\s"'$<>(|;&`/\\][^\s"'|;&`]{2,199})"""
-)
-"""curl's form of a file and the password for it."""
 _USER_AND_PASSWORD = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:(basic|login|userpwd|userpass)|user(?:name)?|account|credentials?|auth|proxy)["']?(?:=|:\ ?|\ )["']?[A-Za-z][\w.@+-]{0,60}:)([^\s"'$<>(|;&`,/:@]{4,200})(?![\w:/@])"""
 )
@@ -80,12 +73,6 @@ def _is_checked(found: re.Match[str]) -> bool:
     return tells(found[2]) == "surely" and not is_harmless(found[3])
 
 
-def _is_value(found: re.Match[str]) -> bool:
-    """Whether it is no number, variable or what stands for a password in a manual, as in FILE:PASSWORD."""
-    is_word = found[2].isupper() and found[2].strip("`'.,").isalpha()
-    return not (is_word or is_harmless(found[2]) or is_number(found[2]))
-
-
 def _says_so(text: str) -> bool:
     """Whether a word on a key that was not taken stands in a text, and a colon: most have none."""
     return ": " in text and _NOT_TAKEN_WORD.search(text) is not None
@@ -100,8 +87,6 @@ _IN_MESSAGES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]]] = [
     (_SAID_IN_WORDS, is_password),
     (_REFUSED, _is_refused),
     (_SAID_OF_KEYS, _is_mixed),
-    (_OF_ORACLE, is_password),
-    (_CERTIFICATE, _is_value),
     (_USER_AND_PASSWORD, _is_user_and_password),
     (_CHECKED, _is_checked),
     (_NO_CHOICE, _is_checked),

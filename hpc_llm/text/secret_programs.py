@@ -16,6 +16,10 @@ _PROGRAMS = late_pattern(
 )
 """The programs, by which most text is passed over: the patterns that look at their words are made where one is named."""
 
+CERTIFICATE = late_pattern(
+    r"""(?<![\w-])(--(?:proxy-|client-)?cert(?:ificate)?[\ =]["']?[^\s:"'$|;&]{1,200}:)([^\s"'$<>(|;&`/\\][^\s"'|;&`]{2,199})"""
+)
+"""curl's long form of a file and the password for it, known without the program's name."""
 _LOGIN = late_pattern(
     r"""(?<![\w.-])[a-z][\w-]{1,30}\ {1,3}(?:[a-z][\w-]{1,30}\ {1,3})?login\b(?P<options>(?:\ {1,3}-{1,2}[A-Za-z][\w-]{0,30}(?:[=\ ](?!-)[^\s"'|;&]{1,100})?){0,4}?)"""
     r"""(?P<key>\ {1,3}-(?:k|t)(?:=|\ {1,3})|\ {1,3})["']?(?P<said>[A-Za-z0-9_][A-Za-z0-9_+=-]{5,199})(?![\w.:/@+=-])"""
@@ -50,6 +54,12 @@ def secrets_in_commands(text: str) -> Iterator[tuple[int, int]]:
     for asking in (GIVEN_TO, SAID_TO):
         for found in asking.finditer(text):
             yield from _taken(found)
+
+
+def is_of_certificate(found: re.Match[str]) -> bool:
+    """Whether it is no number, variable or what stands for a password in a manual, as in FILE:PASSWORD."""
+    is_word = found[2].isupper() and found[2].strip("`'.,").isalpha()
+    return not (is_word or is_harmless(found[2]) or is_number(found[2]))
 
 
 def _taken(found: re.Match[str]) -> Iterator[tuple[int, int]]:
