@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpc_llm.causes import libraries
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.frames import is_no_helper
 from hpc_llm.causes.own_environment import OF_OUR_JOBS
@@ -291,6 +292,7 @@ PACKAGE_MISSING = Cause(
             r"Ninja is required to load C\+\+ extensions(?= \(pip|\.?$)",
             remedy="put ninja on PATH: python -m pip install ninja, and run with the environment's bin folder on PATH",
         ),
+        *libraries.OTHERS,
         *UNLINKED,
     ),
 )

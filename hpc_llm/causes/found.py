@@ -21,6 +21,7 @@ from hpc_llm.causes.crashes import crashed_at
 from hpc_llm.causes.endings import ends_a_process
 from hpc_llm.causes.frames import engine_of_inference, is_no_helper, is_of_a_request, is_of_a_signal, is_of_a_stop
 from hpc_llm.causes.ipython import is_its_source
+from hpc_llm.causes.libraries import NEEDED_LATER
 from hpc_llm.causes.lines import is_without_numbers, without_numbers
 from hpc_llm.causes.nested import is_made_by_another
 from hpc_llm.causes.phases import EVALUATION, LOADING, phase_of
@@ -198,7 +199,9 @@ def _matches(text: bytes) -> Iterator[tuple[int, Cause, Sign, Mapping[str, str]]
                 ):
                     details = _details(match) | _around(cause, text, match.start())
                     said = of_what_goes_on(cause.id, one, text, match.start())
-                    is_weak = is_beside(text, match.start()) or is_before_launch(text, match.start(), launch)
+                    is_weak = said is not NEEDED_LATER and (
+                        is_beside(text, match.start()) or is_before_launch(text, match.start(), launch)
+                    )
                     yield match.start(), cause, weakened(said) if is_weak else said, details
     for position, name, message in exceptions_in(text):
         if (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes import drivers, precisions
+from hpc_llm.causes import drivers, libraries, precisions
 from hpc_llm.causes.cause import STARTED, Cause, sign
 from hpc_llm.causes.fallback import needs_a_gpu
 from hpc_llm.causes.symbols import OF_MKL
@@ -80,8 +80,8 @@ _REBUILD = (
 )
 
 _BITSANDBYTES = (
-    "this bitsandbytes has no library for torch's CUDA or ROCm: python -m pip install --upgrade bitsandbytes\n"
-    "python -m bitsandbytes says what it looked for"
+    "this bitsandbytes has no library for torch's CUDA or ROCm, which `python -m bitsandbytes` shows: a newer release may. One that leaves torch as it is:\n"
+    "python -m pip freeze | grep '^torch==' > torch.txt; python -m pip install --upgrade -c torch.txt bitsandbytes"
 )
 
 _OTHER_TOOLKIT = (
@@ -101,7 +101,7 @@ _OTHER_CUDNN = (
     "where it is a package, install the nvidia-cudnn-… that torch asks for (`python -m pip show torch` lists it)"
 )
 _NO_DRIVER = (
-    "libcuda is a part of NVIDIA's driver, which no module and no package brings: the program ran on a node without a GPU, or in a container "
+    "that library is a part of NVIDIA's driver, which no module and no package brings: the program ran on a node without a GPU, or in a container "
     "without the host's driver\n"
     "ask for a node with GPUs; start a container with --nv (Apptainer, Singularity) or --gpus all (Docker)"
 )
@@ -200,16 +200,12 @@ DRIVER_MISMATCH = Cause(
             remedy="building the extension failed: look above for what ninja or the compiler said\n" + _REBUILD,
         ),
         sign(
-            "libcuda.so",
-            r"(?:Import|OS)Error: libcuda\.so[\w.]*: cannot open shared object file",
+            ("libcuda.so", "libnvidia-"),
+            libraries.OF_THE_DRIVER,
             confidence=0.96,
             remedy=_NO_DRIVER,
         ),
-        sign(
-            "cannot open shared object file",
-            r"(?:Import|OS)Error: lib(?:cudart|cudnn|cublas|nccl|nvrtc|cufft|cusparse|cupti|amdhip64|rocblas|rccl|hipblas|MIOpen)[\w.+-]*: cannot open shared object file",
-            remedy="a CUDA or ROCm library is missing: load its module, or install the package that brings it\nthen see LD_LIBRARY_PATH in the job",
-        ),
+        *libraries.OF_GPUS,
         sign(
             ("MissingCUDAException", "CUDA_HOME does not exist", "CUDA_HOME environment variable is not set"),
             r"MissingCUDAException: |CUDA_HOME does not exist, unable to compile|OSError: CUDA_HOME environment variable is not set",
@@ -241,7 +237,9 @@ DRIVER_MISMATCH = Cause(
         # At import it only says so; who needs it finds out later.
         sign(
             ("CUDA binary at ", "bitsandbytes native library", "CUDA Setup failed despite CUDA"),
-            r"^[^\n\"']{0,120}?\bCould not (?:find the bitsandbytes \w+ binary at|load bitsandbytes native library)|CUDA Setup failed despite CUDA being available",
+            r"^[^\n\"']{0,120}?\bCould not (?:find the bitsandbytes \w+ binary at|load bitsandbytes native library(?!: lib[\w.+-]{1,60}: cannot open shared))"
+            r"|CUDA Setup failed despite CUDA being available",
+            where=libraries.is_not_for_lack_of_one,
             precedence=44,
             survived_after=STARTED,
             confidence=0.7,

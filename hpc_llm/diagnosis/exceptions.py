@@ -54,6 +54,10 @@ _NO_NETWORK = (
 def python_exception(facts: Mapping[str, Any]) -> list[str]:
     """Where to look, by the kind of the exception; nothing where it is not known or says nothing by itself."""
     name = str(facts.get("exception") or "").rpartition(".")[2]
+    if "cannot open shared object file" in str(facts.get("message") or ""):
+        return [
+            "the loader found that library and could not open it: the words behind the last colon say why, as rights or a file system do"
+        ]
     if name in _OF_THE_PROGRAM:
         return ["read the last lines of the traceback: the fault is in the program or in what it was given"]
     if name in _OF_ANOTHER:

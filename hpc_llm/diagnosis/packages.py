@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hpc_llm.diagnosis import standard_library
+from hpc_llm.diagnosis import libraries, standard_library
 from hpc_llm.text.secret_values import HIDDEN
 
 _SAME = frozenset(
@@ -77,6 +77,7 @@ _SECRET_AS_NAME = (
     "what was called there looks like a secret: a blank behind = ends an assignment, so that bash calls the value (NAME= value); write NAME=value",
     "the output holds it now, and whoever may read that: have a new one made, and keep it in a file that only you can read (`chmod 600`)",
 )
+_NEWER_BITSANDBYTES = "python -m pip freeze | grep '^torch==' > torch.txt; python -m pip install --upgrade -c torch.txt bitsandbytes  (a newer release that leaves torch as it is)"
 _SEE = "if it is there, the job runs another Python: see the environment in the first lines of the output"
 
 
@@ -84,6 +85,8 @@ def missing(facts: Mapping[str, Any]) -> list[str]:
     """What to do about a package or a program that is not there; nothing where no name is known."""
     if HIDDEN in f"{facts.get('program')} {facts.get('package')}":
         return list(_SECRET_AS_NAME)
+    if facts.get("missing_library"):
+        return libraries.not_found(facts)
     if facts.get("program"):
         return _program(str(facts["program"]))
     names = [name for name in re.split(r"[,\s]+", str(facts.get("package") or "")) if name]
@@ -189,7 +192,7 @@ def mismatched(facts: Mapping[str, Any]) -> list[str]:
     """What to do about a compiled library that lacks a symbol, by where it lies; nothing where that is not known."""
     library = str(facts.get("library") or "")
     if not library:
-        return []
+        return libraries.not_found(facts)
     if "torch_extensions" in library:
         return [
             "it was compiled here for another torch: remove its build folder, and it is built again: "
@@ -198,7 +201,7 @@ def mismatched(facts: Mapping[str, Any]) -> list[str]:
         ]
     package = next((package for text, package in _OF_LIBRARIES if text in library), None)
     if package == "bitsandbytes":
-        return ["it was built for another CUDA: python -m pip install --upgrade bitsandbytes", *_LOADED]
+        return [f"it was built for another CUDA: {_NEWER_BITSANDBYTES}", *_LOADED]
     if package in _RELEASED_WITH_TORCH:
         return [f"each {package} belongs to one release of torch: python -m pip install --upgrade torch {package}"]
     if package in _BUILT_AGAINST_TORCH:

@@ -233,7 +233,7 @@ def test_a_training_that_came_to_its_end_without_an_option_came_to_its_end(diagn
     ("library", "said"),
     [
         ("/e/lib/python3.11/site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so", "--no-build-isolation flash-attn"),
-        ("/e/site-packages/bitsandbytes/libbitsandbytes_cuda124.so", "pip install --upgrade bitsandbytes"),
+        ("/e/site-packages/bitsandbytes/libbitsandbytes_cuda124.so", "pip install --upgrade -c torch.txt bitsandbytes"),
         ("/e/site-packages/torchvision/_C.so", "pip install --upgrade torch torchvision"),
         ("/h/.cache/torch_extensions/py311_cu124/cpu_adam/cpu_adam.so", "rm -r /h/.cache/torch_extensions/py311_cu124/cpu_adam"),
         ("/e/site-packages/nvidia/cusparse/lib/libcusparse.so.12", "see LD_LIBRARY_PATH"),
