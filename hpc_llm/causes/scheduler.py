@@ -199,7 +199,11 @@ NODE_FAIL = Cause(
     id="node_fail",
     title="a node failed",
     meaning="The scheduler lost a node of the job. The hardware or its network is at fault, not the run.",
-    remedy="submit it again without that node: --sbatch exclude={node}",
+    remedy=(
+        "submit it again without that node: --sbatch exclude={node}\n"
+        "see which node it was, {unnamed}: `sacct -j JOB -o JobID,State,NodeList` lists the job's nodes, `sinfo -R` those that are down, and why; "
+        "then submit it again, without one that a person knows to be bad: --sbatch exclude=NAME"
+    ),
     retry=True,
     precedence=93,
     outcome=Outcome.NODE_FAIL,
@@ -213,7 +217,7 @@ NODE_FAIL = Cause(
         ),
         sign(
             "DUE TO NODE FAILURE",
-            rf"{SLURM}(?:\*\*\* )?(?:JOB|STEP) \S{{1,40}}(?: ON (?P<node>[\w.-]{{1,200}}))?[^\n]{{0,40}} CANCELLED{AT} DUE TO NODE FAILURE",
+            rf"{SLURM}(?:\*\*\* )?(?:JOB|STEP) \S{{1,40}}(?: ON (?P<living_node>[\w.-]{{1,200}}))?[^\n]{{0,40}} CANCELLED{AT} DUE TO NODE FAILURE",
             confidence=0.99,
         ),
         sign("DUE TO NODE FAILURE", rf"^\*\*\* [^\n]{{1,200}}?CANCELLED{AT} DUE TO NODE FAILURE", confidence=0.97),

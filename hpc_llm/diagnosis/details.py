@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from hpc_llm.causes.found import Found
 from hpc_llm.diagnosis.case import size_bytes
 from hpc_llm.diagnosis.device_memory import held_by_others, is_shared
+from hpc_llm.text.numbers import whole_number
 
 _MOST_KIB = 1 << 33
 """No node has that many: 8 TiB."""
@@ -82,12 +84,53 @@ def _host_oom(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str
 
 
 def _node_fail(facts: dict[str, str], root: Found, found: Sequence[Found]) -> str:
-    """Takes the node from srun, which names the one that failed; slurmstepd names the one where it lives itself."""
+    """Takes the node from srun, which names the one that failed; slurmstepd names the one on which it lives itself."""
     named = (f.details for f in found if "ode failure on " in f.text and f.details and "node" in f.details)
     first = next(named, None)
     if first is not None:
         facts["node"] = first["node"]
-    return ""
+    if "node" in facts or "living_node" not in facts:
+        return ""
+    return f"Slurm's process on {facts['living_node']} tells it, which is the one that failed only where the job had no other node."
+
+
+_UNNAMED = "which the output does not say"
+
+
+def of_the_node(root: Found, found: Sequence[Found], facts: Mapping[str, str]) -> dict[str, str]:
+    """The node of a GPU that failed, as srun names it, and what a remedy says in place of a node that nobody names."""
+    if facts.get("node"):
+        return {}
+    if root.cause.id == "gpu_hardware" and (node := named_by_srun(found, root.rank)) is not None:
+        return {"node": node}
+    return {"unnamed": _UNNAMED} if root.cause.id == "node_fail" else {}
+
+
+_TASK_FAILED = re.compile(
+    r"srun: error: (?P<node>[\w.-]{1,80}): tasks? (?P<tasks>[\d,-]+): (?!Terminated|Exited with exit code 143$)"
+)
+
+
+def named_by_srun(found: Sequence[Found], rank: int | None) -> str | None:
+    """The node of that rank, as srun names it, or the only one of which srun says that a task failed."""
+    told = [said for one in found if (said := _TASK_FAILED.search(one.text)) is not None]
+    if rank is not None:
+        told = [said for said in told if _holds(said["tasks"], rank)]
+    nodes = {said["node"] for said in told}
+    return nodes.pop() if len(nodes) == 1 else None
+
+
+def _holds(ranges: str, task: int) -> bool:
+    """Whether srun's list of tasks has that one.
+
+    >>> _holds("0-3,7", 7), _holds("0-3,7", 5)
+    (True, False)
+    """
+    for part in ranges.split(","):
+        first, last = (whole_number(number) for number in part.partition("-")[::2])
+        if first is not None and first <= task <= (first if last is None else last):
+            return True
+    return False
 
 
 def _amount(size_bytes: int) -> str:

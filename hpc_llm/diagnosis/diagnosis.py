@@ -18,7 +18,7 @@ from hpc_llm.causes.workload import SERVES, TRAINS
 from hpc_llm.diagnosis import after_end, standard_library, unnamed
 from hpc_llm.diagnosis.batch_systems import in_its_words, speaking
 from hpc_llm.diagnosis.case import Case
-from hpc_llm.diagnosis.details import explain
+from hpc_llm.diagnosis.details import explain, of_the_node
 from hpc_llm.diagnosis.device_memory import is_filled_by_others, is_refused
 from hpc_llm.diagnosis.elsewhere import fit_for, in_other_words
 from hpc_llm.diagnosis.environment import of_the_job
@@ -204,8 +204,10 @@ def explained(
     elif verdict.is_guess and verdict.outcome is not verdict.cause.outcome:
         summary = f"{summary} This is a guess, so the run is listed as {verdict.outcome.value}.".strip()
     others = of_others(details, case, verdict.root, found)
+    details = {**(case.facts if case else {}), **details, **others}
+    details |= of_the_node(verdict.root, found, details)
     # A fact may be a secret that stood where a name was expected, and an advice is shown to others as evidence is.
-    details = {name: redacted(value) for name, value in {**(case.facts if case else {}), **details, **others}.items()}
+    details = {name: redacted(value) for name, value in details.items()}
     own = verdict.root.sign
     return Diagnosis(
         source=source,

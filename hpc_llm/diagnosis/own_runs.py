@@ -17,6 +17,7 @@ from hpc_llm.causes.requeues import since
 from hpc_llm.causes.verdict import first_of
 from hpc_llm.diagnosis.askable import askable
 from hpc_llm.diagnosis.case import Case
+from hpc_llm.diagnosis.details import named_by_srun
 from hpc_llm.diagnosis.diagnosis import Diagnosis, Evidence, explained, in_nccls_words, unexplained
 from hpc_llm.diagnosis.environment import facts_of, job_python
 from hpc_llm.diagnosis.going_on import from_the_beginning, with_way_on
@@ -35,7 +36,6 @@ from hpc_llm.runs.progress import read_pace
 from hpc_llm.runs.records import Records
 from hpc_llm.site.cluster import Cluster, load_cluster
 from hpc_llm.site.profiles import find_file
-from hpc_llm.text.numbers import whole_number
 from hpc_llm.text.pasted import for_runs_in
 
 _COUNTED = (
@@ -233,47 +233,24 @@ def _began(found: Look) -> float | None:
 def _node(found: Look) -> str | None:
     """The node to blame, as Slurm calls it: that of a job on one node, that of the rank that failed first, or the one that srun names.
 
-    The record of the script's end names the first node of several, which need not be the one that failed.
+    The record of the script's end names the first node of several, which need not be the one that failed. Where Slurm lost a node no
+    rank's record comes of it: who left one lived.
     """
     nodes = found.job.nodes if found.job else None
     if nodes and "," not in nodes and "[" not in nodes:
         return nodes
-    records = found.records
-    host = records.failures[0].host if records.failures else None
+    records, is_lost = found.records, found.judgement.cause.id == "node_fail"
+    host = records.failures[0].host if records.failures and not is_lost else None
     if host is None and records.plan.get("nodes") == 1 and records.exit is not None:
         host = records.exit.host
     if host is not None:
         return host.partition(".")[0]  # a host may give its full name, which Slurm does not know
-    return _named_by_srun(found)
-
-
-_TASK_FAILED = re.compile(
-    r"srun: error: (?P<node>[\w.-]{1,80}): tasks? (?P<tasks>[\d,-]+): (?!Terminated|Exited with exit code 143$)"
-)
+    return None if is_lost else _named_by_srun(found)
 
 
 def _named_by_srun(found: Look) -> str | None:
-    """The node of the rank that is the root, as srun names it, or the only one of which srun says that a task failed."""
-    judgement = found.judgement
-    told = [said for one in judgement.found if (said := _TASK_FAILED.search(one.text)) is not None]
-    rank = judgement.verdict.root.rank if judgement.verdict.root is not None else None
-    if rank is not None:
-        told = [said for said in told if _holds(said["tasks"], rank)]
-    nodes = {said["node"] for said in told}
-    return nodes.pop() if len(nodes) == 1 else None
-
-
-def _holds(ranges: str, task: int) -> bool:
-    """Whether srun's list of tasks has that one.
-
-    >>> _holds("0-3,7", 7), _holds("0-3,7", 5)
-    (True, False)
-    """
-    for part in ranges.split(","):
-        first, last = (whole_number(number) for number in part.partition("-")[::2])
-        if first is not None and first <= task <= (first if last is None else last):
-            return True
-    return False
+    root = found.judgement.verdict.root
+    return named_by_srun(found.judgement.found, None if root is None else root.rank)
 
 
 def _placed(run: RunPaths, evidence: Iterable[Evidence]) -> Iterator[Evidence]:
