@@ -216,7 +216,7 @@ CONFIG_ERROR = Cause(
         ),
         sign(
             "WorkerError: ",
-            r"\bWorkerError: (?!the plan wants|the plan's model needs|the weights of [^\n]{1,500} in all: nothing was built|[^\n]{1,300}(?: which is missing here| cannot be had from the Hub: ))[^\n]{1,200}",
+            r"\bWorkerError: (?!the plan wants|the plan's model needs|the weights of [^\n]{1,500} in all: nothing was built|[^\n]{1,300}(?: which is missing here| cannot be had from the Hub: )|[^\n]{1,500} cannot be (?:written|read): )[^\n]{1,200}",
             confidence=0.9,
         ),
         sign(

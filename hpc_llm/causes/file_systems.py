@@ -21,6 +21,16 @@ _NO_LOCKS = (
 )
 
 
+_TOO_LARGE = (
+    "see in the job whether the process has a limit: `ulimit -f` says unlimited, or the size of the largest file that it may write (in bash in KiB)\n"
+    "where that is a number: `ulimit -f unlimited` in the shell from which it is submitted or started; where that is refused the limit is the site's to raise\n"
+    "Slurm hands on the limits of the shell that submits: sbatch --propagate=NONE leaves a job those of its node\n"
+    "where it is unlimited the file system has no room for so large a file in one piece (FAT: 4 GiB, ext4: 16 TiB): write to another one, or smaller files"
+)
+_OF_OURS = r"\bWorkerError: [^\n]{1,500} cannot be (?:written|read): "
+"""Before the words of the system, which our own worker begins with a small letter."""
+
+
 def _refuses(literals: tuple[str, ...], words: str, meaning: str, remedy: str, after: str | None = None) -> Sign:
     """The sign of what it never does there: the same job would fail again."""
     return sign(literals, words, meaning=meaning, remedy=remedy, retry=False, confidence=0.9, after=after)
@@ -42,8 +52,8 @@ FILE_SYSTEM = Cause(
     explains=frozenset(("python_exception", "collective_timeout", "unreachable", "cancelled", "segfault")),
     signs=(
         sign(
-            ("Stale file handle", "Stale NFS file handle"),
-            r"\[Errno 116\] Stale (?:NFS )?file handle",
+            ("Stale file handle", "Stale NFS file handle", "stale "),
+            rf"\[Errno 116\] Stale (?:NFS )?file handle|{_OF_OURS}stale (?:NFS )?file handle",
             remedy=_REPLACED,
         ),
         sign(
@@ -60,14 +70,21 @@ FILE_SYSTEM = Cause(
         ),
         sign("LustreError: ", r"LustreError: [^\n]{0,200}This client was evicted by", confidence=0.9),
         sign(
-            ("Input/output error", "Remote I/O error"),
-            r"\[Errno 5\] Input/output error: ['\"]/|\[Errno 121\] Remote I/O error",
+            ("Input/output error", "Remote I/O error", ": input/output error"),
+            rf"\[Errno 5\] Input/output error: ['\"]/|\[Errno 121\] Remote I/O error|{_OF_OURS}input/output error",
         ),
         _refuses(
-            ("Read-only file system",),
-            r"\bOSError: \[Errno 30\] Read-only file system",
+            ("Read-only file system", ": read-only file system"),
+            rf"\bOSError: \[Errno 30\] Read-only file system|{_OF_OURS}read-only file system",
             "Nothing can be written there: the file system is mounted on this node to be read alone.",
             _READ_ONLY,
+        ),
+        _refuses(
+            ("File too large", ": file too large", "File size limit exceeded", "SIGXFSZ"),
+            rf"\bOSError: \[Errno 27\] File too large|{_OF_OURS}file too large|^[^\n\"']{{0,200}}\bFile size limit exceeded(?:$| +\(core dumped\))"
+            r"|\bSIGXFSZ\b",
+            "A file grew beyond what this process may write, or beyond what the file system takes as one file.",
+            _TOO_LARGE,
         ),
         _refuses(
             ("No locks available", "appear to support flock", "to lock file, errno = ", "synchronously lock file"),

@@ -77,6 +77,10 @@ DISK_FULL = Cause(
     signs=(
         sign("No space left on device", where=_is_of_a_disk),
         sign(
+            "no space left on device",
+            r"\bWorkerError: [^\n]{1,500} cannot be (?:written|read): no space left on device",
+        ),
+        sign(
             ("isk quota exceeded", "uota exceeded"),
             r"[Dd]isk quota exceeded|\[Errno 122\]|[Qq]uota exceeded",
             where=_is_of_a_disk,

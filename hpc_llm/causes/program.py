@@ -129,8 +129,8 @@ PYTHON_EXCEPTION = Cause(
             ),
         ),
         sign(
-            "PermissionError: [Errno 13]",
-            r"PermissionError: \[Errno 13\] Permission denied",
+            ("PermissionError: [Errno 13]", ": permission denied"),
+            r"PermissionError: \[Errno 13\] Permission denied|\bWorkerError: [^\n]{1,500} cannot be (?:written|read): permission denied",
             precedence=46,
             confidence=0.9,
             remedy=(

@@ -83,3 +83,31 @@ def test_ranks_that_nothing_launched_are_told_how(name: str, diagnose: Any) -> N
 
 def test_a_column_of_that_name_is_no_rank(diagnose: Any) -> None:
     assert diagnose(TRACEBACK.format("table['RANK']") + "KeyError: 'RANK'\n").cause.id == "python_exception"
+
+
+@pytest.mark.parametrize(
+    ("said", "cause", "advice", "retry"),
+    [
+        ("file too large", "file_system", "ulimit -f", False),
+        ("no space left on device", "disk_full", "df -h", False),
+        ("disk quota exceeded", "disk_full", "quota", False),
+        ("read-only file system", "file_system", "scratch", False),
+        ("stale file handle", "file_system", "somebody replaces", True),
+        ("permission denied", "python_exception", "ls -ld", False),
+        ("too many open files", "open_files", "ulimit -n", False),
+    ],
+)
+def test_what_the_system_says_to_our_own_program_is_no_setting(
+    said: str, cause: str, advice: str, retry: bool, diagnose: Any
+) -> None:
+    for what in ("the folder /s/r/checkpoints/step-9 cannot be written", "the checkpoint /s/r/step-9 cannot be read"):
+        found = diagnose(f"{SAVES}hpc_llm.errors.WorkerError: {what}: {said}.\n")
+        assert (found.cause.id, found.retry) == (cause, retry) and advice in found.remedy, (found.cause, found.remedy)
+
+
+@pytest.mark.parametrize(
+    "said", ["OSError: [Errno 27] File too large: 'model.bin'", "line 7: 4242 File size limit exceeded"]
+)  # fmt: skip
+def test_a_file_that_may_not_grow_is_told_its_limit(said: str, diagnose: Any) -> None:
+    found = diagnose(f"{SAVES}{said}\n")
+    assert (found.cause.id, "ulimit -f" in found.remedy, found.retry) == ("file_system", True, False)
