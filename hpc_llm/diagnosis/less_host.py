@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hpc_llm.diagnosis.buckets import refused_bucket, refused_bytes
 from hpc_llm.diagnosis.case import Case, size_bytes, takes_options
 from hpc_llm.diagnosis.host_memory import more, same
 from hpc_llm.diagnosis.ladder import host_bytes, kept_on_gpus, rungs, states_bytes
@@ -26,10 +27,12 @@ def host_oom(case: Case) -> list[str]:
     if "weights" in case.facts:
         return weights_too_large(case.facts, case)
     scales = scales_of(case)
+    bucket = list(refused_bucket(case))
     if scales is None:
-        return list(_by_states(case)) or [f"it has all of the node and keeps nothing there: {_DECIDE}"]
+        lines = list(_by_states(case))
+        return [*bucket, *lines] or [f"it has all of the node and keeps nothing there: {_DECIDE}"]
     lines = [*_more_memory(scales), *_fewer_ranks(scales), *_less_offload(scales)] or list(_least_change(scales))
-    return [*lines, *_what_it_takes(scales, bool(lines))]
+    return [*bucket, *lines, *_of_the_process(scales), *_what_it_takes(scales, bool(bucket or lines))]
 
 
 def weights_too_large(facts: Mapping[str, Any], case: Case | None = None) -> list[str]:
@@ -201,11 +204,25 @@ def _may_do(scales: Scales, memory: Memory) -> bool:
     return scales.is_less_on_host(memory) and scales.fits(memory) in (Fit.FITS, Fit.UNKNOWN)
 
 
+def _is_refused_with_room(scales: Scales) -> bool:
+    """Whether a process was refused memory, and not killed, and the estimate does not say that the node is too small."""
+    return refused_bytes(scales.case.facts) is not None and scales.before.host.verdict in (Fit.FITS, Fit.UNKNOWN)
+
+
+def _of_the_process(scales: Scales) -> Iterator[str]:
+    if _is_refused_with_room(scales):
+        fits = "which fits" if scales.before.host.verdict is Fit.FITS else "and nobody says how much that has"
+        yield (
+            f"by the estimate it takes {bounds(scales.before.host)} of a node, {fits}: see whether the process that was refused more has a limit of its own, "
+            "`ulimit -v` in the job says unlimited or KiB; where it is a number, `ulimit -v unlimited` in the shell from which it is submitted or started"
+        )
+
+
 def _what_it_takes(scales: Scales, has_advice: bool) -> Iterator[str]:
     """What the estimate says of the run itself, where that leaves no other way."""
     host, node = scales.before.host, scales.case.node_bytes
     if "o" not in letters_of(scales.case.plan).split("+"):
-        if not has_advice:
+        if not has_advice and not _is_refused_with_room(scales):
             yield f"by the estimate it takes {bounds(host)} of a node, keeps nothing there and can ask for no more: {_DECIDE}"
     elif node and host.low >= node:
         low, there = gib_apart(host.low, node)

@@ -164,3 +164,39 @@ def test_what_can_never_fit_is_told_what_to_change_as_before_submission(
     lines = _host("local", method, hardware=None, **asked)
     assert lines and any(flags in line for line in lines), lines
     assert "another node type" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "changed"),
+    [
+        ("z1", 2_000_000_000, ["allgather_bucket_size", "reduce_bucket_size"]),
+        ("z3", 1_000_000_000, ["reduce_bucket_size", "stage3_prefetch_bucket_size"]),
+        ("z3", 1_000_000_002, []),
+        ("z3", 4096, []),
+    ],
+)
+def test_memory_that_a_bucket_asked_for_is_saved_by_a_smaller_bucket(
+    method: str, asked: int, changed: list[str]
+) -> None:
+    made = planned("delta", method, model="tiny", gpus_per_node=1).plan
+    lines = host_oom(Case(plan=made, cluster=cluster_of("delta"), facts={"asked": str(asked)}))
+    settings = re.findall(r"--set deepspeed\.zero_optimization\.(\w+)=(\d+)", lines[0])
+    assert [name for name, _ in settings] == changed, lines
+    if changed:
+        again = planned(
+            "delta",
+            method,
+            model="tiny",
+            gpus_per_node=1,
+            set=[one.removeprefix("--set ") for one in re.findall(r"--set \S+", lines[0])],
+        ).plan
+        zero = again.engine.deepspeed["zero_optimization"]
+        assert all(zero[name] == int(size) for name, size in settings)
+
+
+def test_memory_that_is_refused_where_the_node_has_it_may_be_a_limit_of_the_process() -> None:
+    made = planned("delta", "z3", model="tiny", gpus_per_node=1, sbatch=("mem=200G",)).plan
+    refused = host_oom(Case(plan=made, cluster=cluster_of("delta"), facts={"asked": "123456789"}))
+    assert any("ulimit -v" in line for line in refused), refused
+    killed = host_oom(Case(plan=made, cluster=cluster_of("delta"), facts={"used": "9", "limit": "8"}))
+    assert not any("ulimit -v" in line for line in killed), killed
