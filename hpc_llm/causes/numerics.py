@@ -82,7 +82,7 @@ NAN_LOSS = Cause(
 
 LOSS_SCALE = Cause(
     id="loss_scale_collapse",
-    title="the loss scale collapsed",
+    title="the gradients overflowed",
     meaning="With fp16 the gradients overflowed at every loss scale down to the smallest: the run has diverged.",
     remedy=(
         "bf16 instead of fp16 where the GPU has it: --set precision=bf16\n"

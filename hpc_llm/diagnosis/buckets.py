@@ -38,8 +38,8 @@ def _of_size(plan: Plan, asked: int) -> dict[str, tuple[int, int]]:
     found = {}
     for name in _BUCKETS:
         size = zero.get(name)
-        if isinstance(size, (int, float)) and not isinstance(size, bool):
-            found |= {name: (int(size), width) for width in _WIDTHS if int(size) * width == asked}
+        if isinstance(size, (int, float)) and not isinstance(size, bool) and asked in (int(size) * w for w in _WIDTHS):
+            found[name] = int(size), asked // int(size)
     return found
 
 

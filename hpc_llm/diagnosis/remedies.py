@@ -43,8 +43,11 @@ def device_oom(case: Case) -> list[str]:
     lines, plan, facts = [], case.plan, case.facts
     settings = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
     own = {**(case.cluster.env.common if case.cluster else {}), **plan.job.env}
-    is_expandable = any("expandable_segments:True" in own.get(name, "") for name in settings)
-    if is_in_pieces(facts) and not is_expandable:
+    option = against_pieces(facts).partition("=")[2].partition(":")[0]
+    is_set = any(
+        words in own.get(name, "") for name in settings for words in (f"{option}:", "expandable_segments:True")
+    )
+    if is_in_pieces(facts) and not is_set:
         lines.append(f"--set env.{against_pieces(facts)}  (more was reserved and unused than was asked for)")
     if is_refused(facts):
         return [*lines, *who_refuses(facts)]

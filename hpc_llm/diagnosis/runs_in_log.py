@@ -186,7 +186,7 @@ def _in_words_of(made: Diagnosis, row: Row) -> Diagnosis:
 
 def _with_what_is_left(made: Diagnosis, again: Callable[[], IO[bytes]]) -> Diagnosis:
     """With what the log, which is of one run, does not show to be taken already; its settings stand at its beginning."""
-    if made.cause is not DEVICE_OOM:
+    if made.cause is not DEVICE_OOM and "export " not in made.remedy:
         return made
     with again() as file:
         text = sources.head(sources.reads(file, made.source), END)

@@ -25,9 +25,8 @@ _OFFLOADED = tuple(
     )
     for part in (rb"param", rb"optimizer")
 )
-_EXPANDABLE = re.compile(
-    rb"(?<!try setting )\bPYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['\"]?[=:] ?['\"]?[\w:,.]{0,80}expandable_segments:True"
-)
+_EXPORTED = re.compile(r"^export (?P<name>[A-Z][A-Z0-9_]{2,60})=(?P<value>[^\s()]{1,200})")
+_ALLOCATOR = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF")
 
 
 def _has_least_batch(text: bytes) -> bool:
@@ -48,7 +47,6 @@ _TAKEN: tuple[tuple[str, Callable[[bytes], object], str], ...] = (
     ("recompute activations", _RECOMPUTES.search, ""),
     ("partition more: ", _is_offloaded, ""),
     ("partition more: ", _is_partitioned, "offload to the host: optimizer states, then parameters"),
-    ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", _EXPANDABLE.search, ""),
 )
 """How a line of advice begins, what says that it is taken, and what is left of it then."""
 
@@ -64,4 +62,25 @@ def without_what_is_taken(remedy: str, text: bytes) -> str:
 
 
 def _left(line: str, text: bytes) -> str:
+    if _is_set(line, text):
+        return ""
     return next((left for begin, is_taken, left in _TAKEN if line.startswith(begin) and is_taken(text)), line)
+
+
+def _is_set(line: str, text: bytes) -> bool:
+    """Whether a line that sets a variable asks for what the log shows as set.
+
+    >>> _is_set("export NCCL_DEBUG=INFO  (why)", b"+ export NCCL_DEBUG=INFO"), _is_set("export NCCL_DEBUG=INFO", b"NCCL_DEBUG=WARN")
+    (True, False)
+    """
+    advised = _EXPORTED.match(line)
+    if advised is None:
+        return False
+    name, value = advised["name"], advised["value"]
+    if _ALLOCATOR.fullmatch(name) is None:
+        pattern = rf"^(?:\+ )?(?:export )?{name}=['\"]?{re.escape(value)}['\"]?(?:$|[\s;])"
+    else:  # one variable that has had several names, with options of which a person chose how large pieces may be
+        option, _, chosen = value.partition(":")
+        chosen = r"\d" if chosen.isdigit() else re.escape(chosen)
+        pattern = rf"(?<!try setting )\b{_ALLOCATOR.pattern}['\"]?[=:] ?['\"]?[\w:,.]{{0,80}}{option}:{chosen}"
+    return re.search(pattern.encode(), text, re.MULTILINE) is not None

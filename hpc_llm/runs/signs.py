@@ -67,6 +67,8 @@ _INVALID = (
     ("it ran on", "gpu_missing", "ask for the GPU that was planned: --sbatch constraint=… or another --partition"),
 )
 """Words of the reason why a measurement does not count, the cause they mean, and what to do about it."""
+_SKIPPED = "At each step that was measured the gradients were no finite numbers, so that the step was skipped: the run has diverged, or began with bad numbers."
+"""In whatever precision: only fp16 has a loss scale."""
 _CONTRADICTED = "see who else writes into its folder, and whether its disk is sound; only another run can measure it"
 _BY_OUTCOME = {
     cause.outcome: cause.id for cause in BY_ID.values() if cause.outcome.name in (
@@ -103,7 +105,8 @@ def of_invalid(result: Result) -> Found:
         return _stated("unknown", RESULT_FILE, said, confidence=0.95, remedy=_CONTRADICTED)
     reason = result.invalid_reason or result.reason or "the worker says no more"
     cause, remedy = next(((c, r) for words, c, r in _INVALID if words in reason), ("config_error", None))
-    return _stated(cause, RESULT_FILE, reason, confidence=0.95, remedy=remedy)
+    meaning = _SKIPPED if cause == "loss_scale_collapse" else None
+    return _stated(cause, RESULT_FILE, reason, confidence=0.95, remedy=remedy, meaning=meaning)
 
 
 def _stated(
@@ -116,9 +119,10 @@ def _stated(
     precedence: int | None = None,
     remedy: str | None = None,
     role: Role = Role.ROOT,
+    meaning: str | None = None,
 ) -> Found:
     """A sign that a record states, rather than a line of output."""
-    sign = Sign("", (), role=role, confidence=confidence, precedence=precedence, remedy=remedy)
+    sign = Sign("", (), role=role, confidence=confidence, precedence=precedence, remedy=remedy, meaning=meaning)
     return Found(BY_ID[cause_id], sign, text, position=-1, file=file, reason=one_line(reason or text))
 
 

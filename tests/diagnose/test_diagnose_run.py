@@ -231,6 +231,7 @@ def test_invalid_runs(tmp_path: Path, reason: str, cause: str) -> None:
     way = f"`hpc-llm submit --resume {run.run_id}"
     assert (way in found.remedy) == reason.startswith("the search") and "--resume RUN" not in found.remedy
     assert "Nothing failed" not in found.meaning
+    assert "fp16" not in found.meaning and "loss scale" not in f"{found.meaning} {found.cause.title}"
 
 
 def test_more_tries_are_advised_as_a_number(tmp_path: Path) -> None:

@@ -357,6 +357,14 @@ def test_the_nodes_to_leave_out_are_added_to_those_that_are() -> None:
     assert "1 rank and" in lines[0]
 
 
+def test_pieces_that_the_plan_sets_are_not_advised_again() -> None:
+    facts = {"asked": "1.50 GiB", "reserved": "9.00 GiB", "reserved_total": "36.00 GiB"}
+    for value, is_advised in ((None, True), ("max_split_size_mb:64", False), ("expandable_segments:True", False)):
+        env = {"PYTORCH_CUDA_ALLOC_CONF": value} if value else {}
+        lines = device_oom(Case(plan=make_plan("z3", world_size=1).changed(env=env), facts=facts))
+        assert any("ALLOC_CONF" in line for line in lines) is is_advised, (value, lines)
+
+
 @pytest.mark.parametrize("built", ["2.13.0+cpu (built for no GPU support)", "2.3.1 (built for no GPU support)"])
 def test_a_torch_for_the_cpu_alone_is_replaced(built: str) -> None:
     text = f"WorkerError: the plan wants 1 GPUs per node, torch {built} sees none on n1. More words."

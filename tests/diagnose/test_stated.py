@@ -89,3 +89,33 @@ def test_results_of_an_evaluation_that_the_host_does_not_hold_are_kept_smaller(
     assert (found.cause.id, "preprocess_logits_for_metrics" in found.remedy) == ("host_oom", True)
     assert "--mem" not in found.remedy and "offload" not in found.remedy
     assert "--mem" in diagnose(frames.replace(function, "_inner_training_loop") + error).remedy
+
+
+OLD = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 39.39 GiB total capacity; 20.00 GiB already allocated; "
+    "1.00 GiB free; 36.00 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_advised"),
+    [
+        ("", True),
+        ("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512\n", False),
+        ("environ({'PYTORCH_CUDA_ALLOC_CONF': 'garbage_collection_threshold:0.6,max_split_size_mb:64'})\n", False),
+        ("+ export PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8\n", True),
+    ],
+)
+def test_pieces_of_a_size_that_the_log_shows_are_not_advised(said: str, is_advised: bool, diagnose: Diagnose) -> None:
+    assert ("max_split_size_mb" in diagnose(said + "    loss.backward()\n" + OLD).remedy) is is_advised
+
+
+ASSERTED = (
+    "RuntimeError: CUDA error: device-side assert triggered\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1.\n"
+)
+
+
+@pytest.mark.parametrize(("said", "is_advised"), [("", True), ("+ export CUDA_LAUNCH_BLOCKING=1\n", False)])
+def test_a_variable_that_the_script_set_is_not_advised(said: str, is_advised: bool, diagnose: Diagnose) -> None:
+    remedy = diagnose(said + "Assertion `t >= 0 && t < n_classes` failed.\n" + ASSERTED).remedy
+    assert ("export CUDA_LAUNCH_BLOCKING=1" in remedy) is is_advised and "num_classes" in remedy
