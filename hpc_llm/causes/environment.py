@@ -41,7 +41,7 @@ MODULE_MISSING = Cause(
     signs=(
         sign(
             "following module(s) are unknown",
-            r"module\(s\) are unknown:(?: \"(?P<module>[^\"\n]{1,80})\")?",
+            r"module\(s\) are unknown:(?:[ \n]\"(?P<module>[^\"\n]{1,80})\")?",
             survived_after=STARTED,
             confidence=0.9,
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_llm.causes.cause import sign
+from hpc_llm.causes.cause import Sign, sign
 from hpc_llm.causes.last_error import TAKEN
 
 _NEAR = 1 << 12
@@ -63,7 +63,70 @@ OF_THE_LAUNCH = (
 )
 """What comes of a launch within a job."""
 
+_ABOVE_ALL_REFUSALS = 77
+"""Precedence: the words say which part of the request was refused."""
+_MINE = "sacctmgr show assoc user=$USER format=account,partition,qos"
+
+
+def _refused(words: str, remedy: str) -> Sign:
+    """The sign of what Slurm's controller refuses of a request, whichever command made it."""
+    return sign(
+        ("Batch job submission failed: ", "Unable to allocate resources: ", "Job submit/allocate failed: "),
+        rf"^(?:sbatch|srun|salloc): (?:error: )?(?:Batch job submission failed|Unable to allocate resources|Job submit/allocate failed): (?:{words})",
+        confidence=0.9,
+        precedence=_ABOVE_ALL_REFUSALS,
+        remedy=remedy,
+    )
+
+
+REFUSED = (
+    _refused(
+        "Invalid account",
+        f"that account (-A) is not one of yours, or not for that partition (-p); yours, each with its partitions and QOS: {_MINE}\n"
+        "where the request names none, it is your default account, or SBATCH_ACCOUNT or SLURM_ACCOUNT of the environment",
+    ),
+    _refused(
+        "Invalid qos",
+        f"that QOS (-q) is not one of yours, or not for that account and partition; yours: {_MINE}\n"
+        "where the request names none, it is the default of the account or partition, or SBATCH_QOS or SLURM_QOS of the environment",
+    ),
+    _refused(
+        "Invalid partition", "there is no such partition (-p), or none for you: `sinfo -s` lists those that there are"
+    ),
+    _refused(
+        "Requested time limit is invalid",
+        "the job asks for more time (-t) than the partition allows: `sinfo -o '%P %l'` lists the limits; or for a time that is none",
+    ),
+    _refused(
+        "Invalid generic resource",
+        "nodes there have no GPUs of that name or number (--gres, --gpus): `sinfo -o '%P %G'` lists what they have",
+    ),
+    _refused("Invalid feature", "no node has that feature (-C): `sinfo -o '%P %f'` lists those that they have"),
+    _refused(
+        "Requested node configuration is not available",
+        "no node, or too few, have all that is asked for together, and Slurm does not say what is too much: `sinfo -o '%P %D %c %m %G %f'` lists "
+        "nodes, CPUs, memory, GPUs and features of each partition",
+    ),
+)
+"""What Slurm's controller refuses in words that say what it is about."""
+
+_LOCAL_RANK = (
+    "torch.distributed.launch adds that option to those of the program, and the program does not know it: start it with torchrun, which adds none and says the "
+    "rank's place in the environment, LOCAL_RANK\n"
+    'or let it take the option in both spellings: parser.add_argument("--local-rank", "--local_rank", type=int, default=0)\n'
+    "the launcher deepspeed adds it too: deepspeed --no_local_rank leaves it out"
+)
+LOCAL_RANK = sign(
+    "error: unrecognized arguments",
+    r"^[\w./-]{1,80}: error: unrecognized arguments?:[^\n]{0,160} --local[-_]rank[ =]\d[^\n]{0,80}",
+    precedence=_ABOVE_ALL_REFUSALS,
+    meaning="A launcher adds the option --local-rank to the program's own, and the program does not take it. It will fail again as it is.",
+    remedy=_LOCAL_RANK,
+)
+
 OF_THE_JOB = (
+    *REFUSED,
+    LOCAL_RANK,
     sign(
         "mutually exclusive",
         r"^(?:sbatch|salloc|srun): (?:fatal|error): --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive",

@@ -175,11 +175,15 @@ _FEWER_WORKERS = "fewer data loader workers (num_workers), as it was one of them
 
 
 def module_missing(facts: Mapping[str, Any]) -> list[str]:
-    """Where a run of ours looked for which module; nothing where one of both is not known."""
+    """Which module was looked for, and where a run of ours did; nothing where that is not known."""
     module, cluster = str(facts.get("module") or ""), facts.get("cluster")
-    if not module or not cluster:
+    if not module:
         return []
     name = module.partition("/")[0]
+    if not cluster:
+        return [
+            f"see which versions there are on a login node: `module avail {name}`, `module spider {name}`; then correct {module} in the script"
+        ]
     return [
         f"see which versions there are: `module avail {name}` or `module spider {name}` on a login node of {cluster}",
         f"then correct {module} in prelude.load of the profile (`hpc-llm clusters {cluster}` shows it, and its file)",

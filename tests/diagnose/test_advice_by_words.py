@@ -192,3 +192,16 @@ def test_a_label_that_is_no_class_is_told_as_one(diagnose: Diagnose, said: str, 
     assert found.cause.id == "index_out_of_range"
     assert ("label" in found.remedy.splitlines()[0], "ignore_index" in found.remedy) == (is_label, is_label)
     assert ("max_position_embeddings" in found.remedy) is not is_label
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'Lmod has detected the following error:  The following module(s) are unknown:\n"gcc/99.1"\n',
+        'Lmod has detected the following error: The following module(s) are unknown: "gcc/99.1"\n',
+        "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for 'gcc/99.1'\n",
+    ],
+)
+def test_a_module_that_is_not_there_is_looked_up_by_its_name(diagnose: Diagnose, said: str) -> None:
+    found = diagnose(said)
+    assert found.cause.id == "module_missing" and "`module spider gcc`" in found.remedy and "NAME" not in found.remedy

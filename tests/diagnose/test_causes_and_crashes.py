@@ -275,6 +275,35 @@ def test_a_request_that_is_refused_is_not(diagnose: Diagnose, why: str) -> None:
     assert found.cause.id == "config_error" and not found.retry
 
 
+@pytest.mark.parametrize(
+    ("why", "asked"),
+    [
+        ("Invalid account or account/partition combination specified", "format=account,partition,qos"),
+        ("Invalid qos specification", "format=account,partition,qos"),
+        ("Invalid partition name specified", "sinfo -s"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "sinfo -o '%P %l'"),
+        ("Invalid generic resource (gres) specification", "sinfo -o '%P %G'"),
+        ("Requested node configuration is not available", "sinfo -o '%P %D"),
+    ],
+)
+@pytest.mark.parametrize(
+    "said", ["sbatch: error: Batch job submission failed", "salloc: error: Job submit/allocate failed", "srun: error: Unable to allocate resources"]
+)  # fmt: skip
+def test_what_is_refused_of_a_request_is_told_where_to_look_it_up(
+    diagnose: Diagnose, said: str, why: str, asked: str
+) -> None:
+    found = diagnose(f"{said}: {why}\n")
+    assert found.cause.id == "config_error" and asked in found.remedy and "named in the evidence" not in found.remedy
+
+
+@pytest.mark.parametrize("option", ["--local-rank=0", "--local_rank 3", "--fast --local-rank=7"])
+def test_an_option_that_a_launcher_adds_is_not_the_users(diagnose: Diagnose, option: str) -> None:
+    found = diagnose(f"usage: t.py [-h]\nt.py: error: unrecognized arguments: {option}\n")
+    assert found.cause.id == "config_error" and "torchrun" in found.remedy and "add_argument" in found.remedy
+    own = diagnose("usage: t.py [-h]\nt.py: error: unrecognized arguments: --local-ranking=7\n")
+    assert "torchrun" not in own.remedy
+
+
 LIMIT = "slurmstepd: error: Exceeded step memory limit at some point.\n"
 
 
