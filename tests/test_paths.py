@@ -16,7 +16,7 @@ from hpc_llm.errors import PlanError, ProfileError, RequestError
 from hpc_llm.fetching.names import read_name
 from hpc_llm.schedulers.paths import missing_paths, with_named_environment
 from hpc_llm.site.cluster import Cluster, load_cluster
-from hpc_llm.site.profiles import bundled
+from hpc_llm.site.profiles import bundled, user_config
 from hpc_llm.text.pasted import refuse_address
 
 ONE = ("--cluster", "local", "--method", "ddp")
@@ -156,7 +156,8 @@ def test_a_partition_of_another_vendor_needs_modules_of_its_own() -> None:
     refused(
         PlanError,
         "partition gpuMI100x8 of cluster delta has GPUs of amd, and the modules and the Python of the profile are for nvidia. "
-        "Give the partition a prelude of its own in your clusters/delta.yaml.",
+        f"Give the partition a prelude of its own in {user_config()}/clusters/delta.yaml with `extends: delta`. Its list `partitions` replaces the one "
+        "of delta: write into it all that you use, gpuMI100x8 with its gpu, node, max_nodes as `hpc-llm clusters delta --json` shows them.",
         "delta",
         partition="gpuMI100x8",
     )
@@ -195,6 +196,49 @@ def test_the_partitions_modules_and_variables_take_the_place_of_the_clusters() -
     assert planned(cluster, "z3", partition="gpuMI100x8").plan.gpu.model == "MI100"
     said = "bitsandbytes nf4 does not run on MI100 (gfx908) of cluster delta. Choose a method without q."
     refused(PlanError, said, cluster, "q", partition="gpuMI100x8")
+
+
+def extending(folder: Path, partition: dict[str, Any], parent: str = "delta", **more: Any) -> None:
+    (folder / "clusters").mkdir(exist_ok=True)
+    (folder / "clusters" / "mine.yaml").write_text(json.dumps({"extends": parent, "partitions": [partition], **more}))
+
+
+ROCM = {"module_system": "lmod", "load": ["rocm/6.2"], "python": {"kind": "module"}}
+SHORT = {"max_time": "2-00:00:00"}
+
+
+@pytest.mark.parametrize(("name", "card"), [("gpuMI100x8", "MI100"), ("gpuA40x4", "A40"), ("gpuH200x8", "H200")])
+def test_a_partition_that_had_another_gpu_is_not_planned_with_the_clusters(
+    name: str, card: str, own_folder: Path
+) -> None:
+    extending(own_folder, {"name": name, **SHORT, "prelude": ROCM})
+    with pytest.raises(ProfileError) as refusal:
+        load_cluster("mine")
+    said = str(refusal.value)
+    assert (
+        f"partition {name} says nothing of its GPU, which is {card} in delta" in said
+        and "replaces the whole list" in said
+    )
+    extending(own_folder, {"name": name, **SHORT, "gpu": None, "node": None, "max_nodes": None})
+    assert load_cluster("mine").gpu_of(load_cluster("mine").partitions[0]).model == "A100-SXM4-40GB"
+
+
+def test_what_a_partition_no_longer_has_is_told(own_folder: Path) -> None:
+    extending(own_folder, {"name": "gpuA100x8", **SHORT})
+    with pytest.warns(UserWarning, match="partition gpuA100x8 no longer has the gpu and node of delta: .*null means"):
+        load_cluster("mine")
+
+
+def test_a_partition_with_a_name_of_its_own_or_all_that_it_had_is_not_told_of(
+    own_folder: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    whole = next(
+        one for one in load_cluster("delta").model_dump(by_alias=True)["partitions"] if one["name"] == "gpuH200x8"
+    )
+    for part in ({"name": "other", **SHORT}, {"name": "gpuA100x4", **SHORT}, whole):
+        extending(own_folder, part)
+        load_cluster("mine")
+    assert not [one for one in recwarn if "no longer has" in str(one.message)]
 
 
 ADDRESS = "https://example.org/a/b"

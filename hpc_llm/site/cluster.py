@@ -29,7 +29,7 @@ from hpc_llm.site.parts import (
     check_full,
     check_variable,
 )
-from hpc_llm.site.profiles import list_files, read_profile
+from hpc_llm.site.profiles import list_files, read_profile, where_to_change
 from hpc_llm.site.sbatch_options import Source, read_options, rivals
 
 __all__ = [
@@ -232,9 +232,20 @@ class Cluster(Strict):
             return self
         vendor = self.gpu_of(partition).vendor
         if partition.prelude is None and vendor != self.gpu.vendor:
+            file, said = (
+                where_to_change("clusters", self.name),
+                (("gpu", partition.gpu), ("node", partition.node), ("max_nodes", partition.max_nodes)),
+            )
+            rest = ", ".join(name for name, value in said if value is not None)
+            extended = (
+                f" Its list `partitions` replaces the one of {self.name}: write into it all that you use, {partition.name} with its {rest} as "
+                f"`hpc-llm clusters {self.name} --json` shows them"
+            )
             raise PlanError(
                 f"partition {partition.name} of cluster {self.name} has GPUs of {vendor}, and the modules and the Python of the "
-                f"profile are for {self.gpu.vendor}. Give the partition a prelude of its own in your clusters/{self.name}.yaml."
+                f"profile are for {self.gpu.vendor}. Give the partition a prelude of its own in {file}."
+                f"{extended if '`extends: ' in file else ''}".removesuffix(".")
+                + "."
             )
         own = {"prelude": partition.prelude or self.prelude, "env": partition.env or self.env}
         return self.model_copy(update=own)

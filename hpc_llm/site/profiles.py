@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_llm.errors import ProfileError, notice, unknown_name
+from hpc_llm.site import inherited
 from hpc_llm.site.reach import refuse_reach
 from hpc_llm.text.homes import from_home
 from hpc_llm.text.late_pattern import late_pattern
@@ -222,7 +223,10 @@ def _extended(kind: str, data: dict[str, Any], path: Path, chain: tuple[Path, ..
             _tell_passed_over(kind, str(parent), found)
         base = _extended(kind, _read(kind, found), found, (*chain, found))
         kept = without_card(base) if is_another_card(base, data) else base
-        return merged(kept, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
+        whole = merged(kept, {"name": path.name.removesuffix(SUFFIXES[kind]), **data})
+        if kind == "clusters" and isinstance(data.get("partitions"), list):
+            inherited.check_partitions(base, whole, str(parent), path)
+        return whole
     if any(p.name == f"{parent}{SUFFIXES[kind]}" for p in chain):
         raise ProfileError(f"{path}: extends: {parent} extends itself in the end. Name another {NOUNS[kind]}.")
     try:

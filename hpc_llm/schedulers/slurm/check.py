@@ -94,7 +94,11 @@ def objections(
         if own:
             both = sorted(set(own) & set(partitions))
             remedy = f"Name one with --partition that cluster {cluster.name} has too: {_listed(both)}"
-            add = f". Others are added under `partitions:` of {where_to_change('clusters', cluster.name)} first"
+            file = where_to_change("clusters", cluster.name)
+            rest = (
+                f", with those of {cluster.name} that you use, as its list replaces theirs" if "extends" in file else ""
+            )
+            add = f". Others are added under `partitions:` of {file} first{rest}"
         elif near:
             remedy = f"{near[2:3].upper()}{near[3:]} Name it, or another, with --partition"
         else:
