@@ -176,6 +176,7 @@ def changed(cluster: str, place: str, value: Any) -> dict[str, Any]:
             "request.extra holds --cpus-per-task: the plan has to know it. Use node.cpus_per_gpu.",
         ),
         ("request.extra", ["--account=x"], "Use account.default."),
+        ("request.extra", ["--overcommit"], "request.extra holds --overcommit: Slurm then counts the CPUs"),
         (
             "request.extra",
             ["--output=/x"],

@@ -308,6 +308,7 @@ DELTA = ("--cluster", "delta", "--account", "x-delta-gpu", "--method", "z2", "--
                 ("--array=0-5  # mine", "array", "hpc-llm sets --array itself, because tracking relies on it. Leave it out."),
                 ("--qos high --output /tmp/x", "output", "hpc-llm sets --output itself, because tracking relies on it. Leave it out."),
                 ("-o/tmp/x", "output", "hpc-llm sets --output itself, because tracking relies on it. Leave it out."),
+                ("--overcommit", "overcommit", "Slurm then counts the CPUs of the job once a node"),
                 ("--uid=root", "uid", "Slurm lets only root send a job in another's name. Leave it out."),
                 ("--part=x", "part", "sbatch reads it as the beginning of --partition. Write options in full."),
             )

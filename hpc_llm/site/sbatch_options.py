@@ -68,6 +68,10 @@ _TRACKED = frozenset(
     """output error open-mode array export export-file clusters parsable quiet test-only wait wrap help usage version""".split()
 )
 """Options by which hpc-llm would lose the job: it sets them itself, or they change what sbatch does or answers."""
+_AGAINST_PLAN = {
+    "overcommit": "Slurm then counts the CPUs of the job once a node and not once a task, so that each rank has a part of what the plan gives it",
+}
+"""Switches that take from the ranks what the plan counts for them, and how."""
 _OF_ROOT = frozenset(("gid", "uid"))
 _RUNS_OR_LEADS = late_pattern(r"bbf?|chdir|container(?:-.*)?|get-user-env|gid|input|uid|x11")
 """Options that run or load something, take the job or its files elsewhere, or make it somebody else's."""
@@ -170,6 +174,8 @@ def _check_owner(name: str, value: str, source: Source) -> None:
         raise RequestError(f"{said}: hpc-llm sets --{name} itself, because tracking relies on it. Leave it out.")
     if name in _OF_ROOT:
         raise RequestError(f"{said}: Slurm lets only root send a job in another's name. Leave it out.")
+    if name in _AGAINST_PLAN:
+        raise RequestError(f"{said}: {_AGAINST_PLAN[name]}. Leave it out.")
     own: tuple[str, str | None] | None = _OWNED.get(name)
     if source.counts_gpus and asks_for_gpus(name, value):
         own = ("--gpus-per-node", "gpu.per_node and request.gpu_style")
@@ -299,7 +305,13 @@ def way_of(name: str, value: str = "") -> str | None:
     >>> way_of("qos"), way_of("requeue"), way_of("array"), way_of("gres", "gpu:2"), way_of("gres", "lustre:1")
     ('--sbatch qos=VALUE', '--sbatch requeue', None, None, '--sbatch gres=VALUE')
     """
-    if name not in KNOWN or name in _OF_ROOT or is_tracked(name) or owner(name, value) is not None:
+    if (
+        name not in KNOWN
+        or name in _OF_ROOT
+        or name in _AGAINST_PLAN
+        or is_tracked(name)
+        or owner(name, value) is not None
+    ):
         return None
     return f"--sbatch {name}=VALUE" if name in _NEED_VALUE else f"--sbatch {name}"
 
