@@ -490,6 +490,10 @@ def test_a_default_time_gives_way_to_the_partitions_limit() -> None:
     cluster = variant("taiwania2", defaults={"time": "10:00:00"})
     found = planned(cluster, "z3", partition="gtest")
     assert found.plan.job.time_s == 1800 and found.origins["time_s"] == "cluster taiwania2: limit of the partition"
+    assert (
+        "time is 00:30:00, the limit of the partition, in place of 10:00:00 (cluster taiwania2: defaults)"
+        in found.notices
+    )
     assert planned(cluster, "z3").plan.job.time_s == 36000
 
 
@@ -572,6 +576,8 @@ def test_deltas_memory_stays_under_the_share_that_is_charged() -> None:
     [
         ("output=/tmp/x", RequestError, "--sbatch output: hpc-llm sets --output itself, because tracking relies on it."),
         ("error=x", RequestError, "--sbatch error: hpc-llm sets"),
+        ("overcommit", RequestError, "--sbatch overcommit: Slurm then counts the CPUs of the job once a node"),
+        ("O", RequestError, "--sbatch overcommit: Slurm then counts"),
         ("open-mode=truncate", RequestError, "--sbatch open-mode: hpc-llm sets"),
         ("array=0-9", RequestError, "--sbatch array: hpc-llm sets"),
         ("export=ALL", RequestError, "--sbatch export: hpc-llm sets"),

@@ -82,6 +82,46 @@ def test_limits_are_named_with_the_way_out(request_: dict[str, Any], said: str) 
     refused(PlanError, said, site(), **request_)
 
 
+def named_by_the_profile(name: str, **more: Any) -> Cluster:
+    return variant(
+        "taiwania2",
+        partitions=PARTS,
+        **{"qos": QOS, "qos_complete": True, **more, "request": {"extra": [f"--qos={name}"]}},
+    )
+
+
+def test_a_qos_that_the_profile_names_for_every_job_is_told_to_be_its() -> None:
+    cluster = named_by_the_profile("long")
+    said = (
+        "qos long (request.extra of the profile) is not for partition big of cluster taiwania2. Take --sbatch qos=normal or debug or vague, "
+        "or --partition gpu. What every job takes is changed in "
+    )
+    refused(PlanError, said, cluster, partition="big")
+    refused(
+        PlanError,
+        "qos long of cluster taiwania2 (request.extra of the profile) allows 2-00:00:00",
+        cluster,
+        time="3-00:00:00",
+    )
+    assert planned(cluster, "z3", partition="big", **asked("normal")).plan.job.partition == "big"
+
+
+def test_a_qos_for_no_partition_but_others_leaves_one_that_the_profile_does_not_know() -> None:
+    only = [{"name": "long", "partitions": ["gpu"], "max_time": "1-00:00:00"}]
+    refused(
+        PlanError,
+        "Take --partition gpu, or --sbatch qos=NAME with one that is for it",
+        named_by_the_profile("long", qos=only, qos_complete=False),
+        partition="big",
+    )
+
+
+def test_an_option_of_the_profile_that_sbatch_does_not_have_is_told() -> None:
+    cluster = site(request={"extra": ["--fabric=3"]})
+    told = [one for one in planned(cluster, "z3").notices if "--fabric" in one]
+    assert told and told[0].startswith("request.extra of cluster taiwania2: --fabric is no option of sbatch")
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -118,7 +158,12 @@ def test_a_name_is_refused_only_where_the_list_is_complete() -> None:
 
 def test_the_qos_of_request_extra_passes_the_same_check() -> None:
     cluster = site(request={"extra": ["--qos=debug"]})
-    refused(PlanError, "time 01:00:00: qos debug of cluster taiwania2 allows 00:30:00.", cluster, time="01:00:00")
+    refused(
+        PlanError,
+        "time 01:00:00: qos debug of cluster taiwania2 (request.extra of the profile) allows 00:30:00.",
+        cluster,
+        time="01:00:00",
+    )
     found = planned(cluster, "z3", time="01:00:00", **asked("long"))
     assert found.notices == ("--sbatch qos=long takes the place of qos=debug (cluster taiwania2: request.extra)",)
 

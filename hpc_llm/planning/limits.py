@@ -13,6 +13,7 @@ from hpc_llm.immutable import dataclass
 from hpc_llm.planning.draft import Draft
 from hpc_llm.site.cluster import Cluster, Node, Partition, Qos
 from hpc_llm.site.partitions import Lifted
+from hpc_llm.site.profiles import where_to_change
 from hpc_llm.site.slurm_time import format_time
 
 
@@ -24,10 +25,12 @@ class JobQos:
     facts: Qos | None = None
     is_default: bool = False
     """Whether the job names none, so that Slurm gives it this one."""
+    origin: str = ""
+    """Who names it where the request does not, in brackets behind a space."""
 
     def said(self, cluster: Cluster) -> str:
         given = ", which Slurm gives a job that names none," if self.is_default else ""
-        return f"qos {self.name} of cluster {cluster.name}{given}"
+        return f"qos {self.name} of cluster {cluster.name}{self.origin}{given}"
 
     def lifts(self, what: Lifted) -> bool | None:
         """Whether the partition's limit does not hold under it, None where nobody knows."""
@@ -41,28 +44,41 @@ def job_qos(options: Mapping[str, str], cluster: Cluster, partition: Partition |
 
     Raises PlanError for a name that the site does not have, or not on that partition.
     """
-    name = options.get("qos") or cluster.extra_options.get("qos")
+    asked = options.get("qos")
+    name = asked or cluster.extra_options.get("qos")
     if not name:
         default = cluster.default_qos(partition)
         return JobQos(name=default.name, facts=default, is_default=True) if default else JobQos()
     # Of several, separated by commas, the job gets one, and which one only Slurm will know.
-    facts = [_known(one, draft, cluster, partition) for one in name.split(",")]
-    return JobQos(name=name, facts=facts[0] if len(facts) == 1 else None)
+    origin = "" if asked else " (request.extra of the profile)"
+    facts = [_known(one, origin, draft, cluster, partition) for one in name.split(",")]
+    return JobQos(name=name, facts=facts[0] if len(facts) == 1 else None, origin=origin)
 
 
-def _known(name: str, draft: Draft, cluster: Cluster, partition: Partition | None) -> Qos | None:
+def _known(name: str, origin: str, draft: Draft, cluster: Cluster, partition: Partition | None) -> Qos | None:
+    """What the profile says of it; `origin` is told where no request named it."""
     found = cluster.qos_named(name)
     names = [q.name for q in cluster.qos if q.is_for(partition)]
     if found is None and cluster.qos_complete:
         raise PlanError(unknown_name("qos", name, names, where=place_of(cluster, partition)))
     if found is None and cluster.qos:
         draft.notices.append(
-            f"qos {name} is none that the profile knows ({', '.join(names)}): its limits are not checked"
+            f"qos {name}{origin} is none that the profile knows ({', '.join(names)}): its limits are not checked"
         )
     if found is not None and partition is not None and not found.is_for(partition):
         other = f", or --partition {' or '.join(found.partitions)}"
-        valid = f"Take --sbatch qos={' or '.join(names)}{other}" if names else f"Take {other.removeprefix(', or ')}"
-        raise PlanError(f"qos {found.name} is not for {place_of(cluster, partition)}. {valid}.")
+        another = (
+            ""
+            if cluster.qos_complete
+            else ", or --sbatch qos=NAME with one that is for it, which the profile does not know"
+        )
+        valid = (
+            f"Take --sbatch qos={' or '.join(names)}{other}"
+            if names
+            else f"Take {other.removeprefix(', or ')}{another}"
+        )
+        change = f" What every job takes is changed in {where_to_change('clusters', cluster.name)}." if origin else ""
+        raise PlanError(f"qos {found.name}{origin} is not for {place_of(cluster, partition)}. {valid}.{change}")
     return found
 
 

@@ -120,6 +120,9 @@ def ask_options(said: Said, cluster: Cluster, site: Site, draft: Draft) -> dict[
             )
     options = draft.put("sbatch", options, said("sbatch")[1] if options else "not set")
     draft.notices += [f"--sbatch {name}: {why}" for name in options if (why := not_known(name))]
+    if "sbatch" in site.facts.requests:
+        own = (name for name in cluster.extra_options if name not in options)
+        draft.notices += [f"request.extra of cluster {cluster.name}: {why}" for name in own if (why := not_known(name))]
     return dict(options)
 
 
@@ -179,6 +182,9 @@ def ask_time(ask: Ask, draft: Draft) -> int | None:
     if most is None or time.amount <= most[0]:
         return seconds
     # Nobody asked for the default, so it gives way.
+    draft.notices.append(
+        f"time is {format_time(most[0])}, the limit of the {most[1]}, in place of {format_time(time.amount)} ({draft.origins['time_s']})"
+    )
     limit: int = draft.computed("time_s", most[0], f"cluster {ask.cluster.name}: limit of the {most[1]}")
     return limit
 

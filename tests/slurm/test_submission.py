@@ -354,3 +354,12 @@ def test_a_refusal_of_sbatch_names_the_line_that_it_is_about(said: str, line: st
     )
     assert refusal(said, "#!/bin/bash\n#SBATCH --hold\n") == f"sbatch refused the job: {said}."
     assert refusal("Batch job submission failed: Unspecified error", script).endswith("Unspecified error.")
+
+
+@pytest.mark.parametrize(
+    "said", ["unrecognized option '--fabric=3'; Try \"sbatch --help\" for more information", "invalid option --fabric"]
+)
+def test_an_option_that_sbatch_does_not_have_is_told_where_it_is(said: str) -> None:
+    found = refusal(said, "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --fabric=3\n")
+    assert "--fabric=3, which is none of its options" in found and "request.extra of the cluster's profile" in found
+    assert refusal(said, "#!/bin/bash\n#SBATCH --nodes=1\n") == f"sbatch refused the job: {said}."

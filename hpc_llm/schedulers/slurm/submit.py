@@ -183,6 +183,7 @@ _NEXT_STEPS: tuple[tuple[re.Pattern[str], tuple[str, ...], str], ...] = (
     ),
 )
 """What sbatch refuses, the options of a script that may be meant, and what says them."""
+_UNKNOWN = re.compile(r"(?:unrecognized|invalid|unknown) option:? ['\"`‘]?--([a-z][\w-]{0,60})")
 _OPTION = re.compile(r"^#SBATCH --([a-z][a-z-]*)(?:=(.*))?$", re.MULTILINE)
 
 
@@ -193,6 +194,10 @@ def refusal(said: str, script: str) -> str:
     if _NO_SLURM.search(said):
         return f"{_NO_SLURM_HERE} sbatch said: {said}."
     asked = _OPTION.findall(script)
+    unknown = _UNKNOWN.search(said)
+    lines = [f"--{name}={value}" if value else f"--{name}" for name, value in asked if unknown and name == unknown[1]]
+    if lines:
+        return f"sbatch refused the job: {said}. The script holds {' and '.join(lines)}, which is none of its options: {_IN_EXTRA}, where it is left out."
     for words, options, way in _NEXT_STEPS:
         lines = [f"--{name}={value}" for name, value in asked if name in options]
         if lines and words.search(said):
