@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpc_llm.parsing.copies import Copies, is_next_bar
+from hpc_llm.parsing.losses import TOLD_EPOCH
 from hpc_llm.parsing.matches import Hit
 from hpc_llm.parsing.rows import STEP_COLUMNS
 from hpc_llm.parsing.rules import BEGINS, FIRST_BAR, TRAINS, Kind, Rule, Value, leave_empty
@@ -123,6 +124,8 @@ class Held:
         if is_another_setup(run.known, self.values) or self._repeats_opening(run, number, values, failed):
             return True
         goes_back = run.goes_back(number, by_step="order" not in values)
+        if not run.numbered and TOLD_EPOCH in values and _goes_back(run, values[TOLD_EPOCH]):
+            return True
         if number is None or run.last is None or not run.numbered:
             return goes_back
         if is_another_call(run, values):

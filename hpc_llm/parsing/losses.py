@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from hpc_llm.causes.cause import Sign
 from hpc_llm.causes.found import SHOWN, Found
 from hpc_llm.causes.numerics import NAN_LOSS
 from hpc_llm.causes.verdict import Verdict
+from hpc_llm.parsing.told import Told
+
+TOLD_EPOCH = "told_epoch"
+"""The epoch in a line that tells its step, too."""
 
 
 @dataclass
@@ -26,9 +30,11 @@ class Losses:
     """Whether that of the last step is none; None where no loss was printed."""
     unread: bool = False
     """Whether one was printed that is no number to us: then those that are may be neither the first nor the last."""
+    told: Told = field(default_factory=Told)
 
-    def count(self, losses: list[float], steps: Iterable[float | None]) -> None:
-        """The next losses, of these steps."""
+    def count(self, losses: list[float], steps: Sequence[float | None], epoch: object = None) -> None:
+        """The next losses, of these steps; of one alone the epoch may be told, too."""
+        self.told.add(losses, steps, epoch if isinstance(epoch, float) else None)
         self.ends_not_finite = not math.isfinite(losses[-1]) if losses else self.ends_not_finite
         if not math.isfinite(sum(losses)):
             for loss, step in zip(losses, steps, strict=False):
@@ -53,6 +59,7 @@ class Losses:
     def merge(self, later: Losses) -> None:
         """Go on with those of the next piece of the log."""
         self.unread = self.unread or later.unread
+        self.told.merge(later.told)
         if self.first is None:
             self.first = later.first
         if later.last is not None:

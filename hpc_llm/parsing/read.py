@@ -18,7 +18,7 @@ from hpc_llm.causes.program import NONE, UNKNOWN
 from hpc_llm.causes.schedulers import job_of
 from hpc_llm.causes.verdict import Verdict
 from hpc_llm.errors import counted, notice, pass_over
-from hpc_llm.parsing import cells, jobs, notebook
+from hpc_llm.parsing import cells, jobs, notebook, retold
 from hpc_llm.parsing.believed import leave_out_impossible
 from hpc_llm.parsing.held import tells_settings_alone
 from hpc_llm.parsing.inputs import STDIN, inputs
@@ -39,6 +39,7 @@ from hpc_llm.parsing.sample import StepSample
 from hpc_llm.parsing.scan import Scanner
 from hpc_llm.parsing.standing_in import Again, StandIn, of_stream, stand_in, tell_of_lost_steps
 from hpc_llm.parsing.summary import row_of
+from hpc_llm.parsing.told_steps import ToldSteps
 from hpc_llm.parsing.unparsed import Unparsed
 from hpc_llm.records.run import Outcome
 from hpc_llm.text import sources
@@ -71,7 +72,7 @@ class Reading:
     @staticmethod
     def of_runs(source: str, runs: Sequence[LogRun], unparsed: Unparsed) -> Reading:
         """What the runs of a log come to."""
-        runs = jobs.rejoined(list(runs), job_of(source))
+        runs = retold.rejoined(jobs.rejoined(list(runs), job_of(source)))
         for run in runs:
             run.tail.job, run.tail.source = job_of(source), source
         left_out = sum(run.left_out_before for run in runs)
@@ -207,14 +208,15 @@ def parse_stream_steps(name: str, file: IO[bytes], *, again: Again | None = None
                 yield from steps
             return
         first = _text_of(document)
-    complete: list[tuple[int, Mapping[str, Value]]] = []
+    told = ToldSteps(whole=document is not None)
     formats, other, text = _formats_of(name, first, text, again)
-    scanner = Scanner(formats, on_step=lambda run, step: complete.append((run, step)), stands_in=other.stands_in)
+    scanner = Scanner(
+        formats, on_step=lambda number, step: told.see(scanner.run, number, step), stands_in=other.stands_in
+    )
     for _ in _scan(scanner, first, text):
-        yield from _steps_of(name, complete)
-        complete.clear()
+        yield from _steps_of(name, told.ready())
     runs = scanner.finish()
-    yield from _steps_of(name, complete)
+    yield from _steps_of(name, told.rest())
     if other.is_open:
         tell_of_lost_steps(name, runs)
     _tell_damage(name, scanner.unparsed)
@@ -239,7 +241,7 @@ def _scan(scanner: Scanner, first: bytes, rest: Iterator[bytes]) -> Iterator[Non
         yield
 
 
-def _steps_of(name: str, complete: Sequence[tuple[int, Mapping[str, Value]]]) -> Iterator[Step]:
+def _steps_of(name: str, complete: Iterable[tuple[int, Mapping[str, Value]]]) -> Iterator[Step]:
     for run, step in complete:
         columns: dict[str, Any] = {column: value for column, value in step.items() if column in STEP_COLUMNS}
         yield Step(**{**columns, "run_id": run_id(name, run), "source": name})

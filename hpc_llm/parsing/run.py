@@ -23,7 +23,7 @@ from hpc_llm.parsing.completing import Skips, complete, has_more, with_times
 from hpc_llm.parsing.doubt import Doubt
 from hpc_llm.parsing.gaps import Gaps
 from hpc_llm.parsing.heads import Heads
-from hpc_llm.parsing.losses import Losses
+from hpc_llm.parsing.losses import TOLD_EPOCH, Losses
 from hpc_llm.parsing.means import Distribution
 from hpc_llm.parsing.opening import Line, Opening
 from hpc_llm.parsing.rows import STEP_COLUMNS
@@ -285,7 +285,7 @@ class LogRun:
         if step.pop("nan_in_line", 0):
             self.losses.note_step(self.last)
         if isinstance(loss, (int, float)):
-            self.losses.count([float(loss)], [self.last])
+            self.losses.count([float(loss)], [self.last], step.pop(TOLD_EPOCH, None))
         if self.sample is not None:
             self._draw(step.get("step"), loss)
         self._measure(step, MEASURED & measured)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from hpc_llm.parsing import commas, trainer_steps
 from hpc_llm.parsing.clock import ENOUGH, seconds
+from hpc_llm.parsing.losses import TOLD_EPOCH
 from hpc_llm.parsing.registry import LineFormat
 from hpc_llm.parsing.rules import (
     BEGINS,
@@ -104,16 +105,15 @@ def _step(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     if not trainer_steps.is_of_a_step(match[0]):
         return None
     found = dict(_columns(match))
-    if "step" in found:
-        found.pop("order", None)
+    if "step" in found and (epoch := found.pop("order", None)) is not None:
+        found |= {TOLD_EPOCH: epoch} if b"'step': " in match[0] else {}
     found = {_SO_FAR.get(name, name): value for name, value in found.items()}
     bar = seconds(match[3].decode()) if match[3] is not None else None
     if match[1] is not None and found.get("step", int(match[1])) != int(match[1]):
         bar = None
     elif match[1] is not None and "step" not in found:
         found["step"], found["bar_total"] = int(match[1]), int(match[2])
-        if "order" in found:
-            found["clock_epoch"] = found["order"]
+        found |= {"clock_epoch": found["order"]} if "order" in found else {}
     if "step" in found and ("so_far_s" in found or bar is not None):
         time = found.get("so_far_s", bar)
         found["clock_step"], found["clock_s"] = found["step"], float(str(time))
