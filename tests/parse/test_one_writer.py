@@ -92,3 +92,11 @@ def test_a_training_with_other_settings_that_was_added_is_not_averaged(
     assert [row.step_time_s_mean for row in rows] == [
         None if mean is None else pytest.approx(mean, rel=0.02) for mean in means
     ]
+
+
+@pytest.mark.parametrize(("last", "total_s"), [(400, 815), (398, 815), (400, 800)])
+def test_the_line_at_the_end_is_the_time_of_all_and_of_no_step(read, last: int, total_s: int) -> None:
+    """LLaMA-Factory writes it once the model is saved, for the last step, whether that was logged or not."""
+    end = f'{{"current_steps": 400, "total_steps": 400, "epoch": 4.0, "percentage": 100.0, "elapsed_time": "0:{total_s // 60}:{total_s % 60:02}", "remaining_time": "0:00:00"}}\n'
+    (row,) = read(factory(steps(2, last) if last < 400 else steps(10, 400)) + end, "trainer_log.jsonl").rows
+    assert (row.elapsed_s, row.step_time_s_mean, row.outcome) == (float(total_s), 2.0, "COMPLETED")

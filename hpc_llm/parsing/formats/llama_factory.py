@@ -2,7 +2,7 @@
 
 `throughput` is the tokens of all ranks over the time since the start. Of a run that goes on from a checkpoint the tokens are those
 since its very beginning, and the time is that of this call alone. Times are whole seconds since the start, so single steps have none:
-their mean comes from the lines between which nothing was evaluated.
+their mean comes from the lines between which nothing was evaluated. The last line tells no loss: it is written once the model is saved, too.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def _line(match: re.Match[bytes]) -> Mapping[str, Value] | None:
             found[column] = round(record[key] * factor) if factor > 1 else record[key]
     elapsed = seconds(str(record.get("elapsed_time")))
     if elapsed is not None:
-        found["elapsed_s"] = found["clock_s"] = elapsed
-        found["clock_step"], found["clock_rounding_s"] = step, 1.0
+        found["elapsed_s"] = elapsed
+    if elapsed is not None and "loss" in found:
+        found["clock_s"], found["clock_step"], found["clock_rounding_s"] = elapsed, step, 1.0
         if isinstance(record.get("epoch"), (int, float)):
             found["clock_epoch"] = float(record["epoch"])
         tokens = record.get("total_tokens")
@@ -63,8 +64,16 @@ def _evaluation(match: re.Match[bytes]) -> Mapping[str, Value] | None:
     return {"eval_loss": float(loss)} if isinstance(loss, (int, float)) and "loss" not in record else None
 
 
+def _end(match: re.Match[bytes]) -> Mapping[str, Value] | None:
+    """The time of all: the last line may be of the step of the one above it."""
+    found = _line(match)
+    return {"ended_s": found["elapsed_s"]} if found and "elapsed_s" in found and "loss" not in found else None
+
+
 def _finish(values: dict[str, Value]) -> None:
     """Rates and times; where something was evaluated, or training went on from a checkpoint, from what lies between lines."""
+    if "ended_s" in values:
+        values["elapsed_s"] = max(float(values["ended_s"]), float(values.get("elapsed_s", 0.0)))
     mean, timed = values.get("mean_tokens_per_second"), values.get("timed_tokens_per_second")
     resumed = goes_on(values)
     if not values.get("was_paused") and not resumed:
@@ -103,6 +112,12 @@ FORMAT = LineFormat(
             _evaluation,
             literal='"eval_loss": ',
             pauses=True,
+        ),
+        rule(
+            Kind.RUN,
+            r'\{"current_steps": [^{}\n]*"percentage": 100(?:\.0)?,[^{}\n]*\}',
+            _end,
+            literal='"percentage": 100',
         ),
     ),
     finish=_finish,
