@@ -51,11 +51,11 @@ def _cuda(library: str, name: str, number: int | None) -> list[str] | None:
     if part == "cudnn":
         of, shows = (f"cuDNN {number}" if number else "cuDNN"), "torch.backends.cudnn.version()"
     folders = [part] * (release != 13) + ["cu13"] * (release in (None, 13))
-    where = " or ".join(f"SITE-PACKAGES/nvidia/{folder}/lib" for folder in folders)
+    path = ":".join(f"SITE-PACKAGES/nvidia/{folder}/lib" for folder in folders)
     return [
         f"{library} is of {of}, with which what asks for it was built; `python -c 'import torch; print({shows})'` shows what torch has, "
         "whose packages bring their libraries (python -m pip list | grep -i nvidia)",
-        f"where they have it, tell the loader its folder in the job: export LD_LIBRARY_PATH={where.replace(' or ', ':')}:$LD_LIBRARY_PATH",
+        f"where they have it, tell the loader its folder in the job: export LD_LIBRARY_PATH={path}:$LD_LIBRARY_PATH",
         f"where they are of another release: load the site's module of {of} in the job; or install a build of what asks for it that is for torch's CUDA, "
         "or torch, with all that was built against it, for the CUDA of that build",
     ]
@@ -63,7 +63,7 @@ def _cuda(library: str, name: str, number: int | None) -> list[str] | None:
 
 def _rocm(library: str) -> list[str]:
     return [
-        f"{library} belongs to one release of ROCm, for which what asks for it (the last frame above) was built: "
+        f"{library} belongs to one release of ROCm, with which what asks for it was built: "
         "`python -c 'import torch; print(torch.version.hip)'` shows torch's",
         "load the module of that ROCm in the job (`module avail rocm`); or install a build of it for torch's ROCm",
     ]

@@ -82,6 +82,7 @@ _RANKS = "one rank is started for each GPU, by --gpus-per-node N; where nodes ha
 _OWN = "hpc-llm says it to sbatch itself. Leave it out"
 _FILE = "an experiment file stands alone, without an option in front of it: EXPERIMENT.yaml"
 SENTENCES: dict[str, str] = {
+    "overcommit": "all ranks of a node would have the CPUs that the plan counts for one. Leave it out",
     **dict.fromkeys(("global_batch_size", "train_batch_size", "total_batch_size", "gbs", "effective_batch_size"), _GLOBAL),
     **dict.fromkeys(("lora", "peft", "use_lora", "adapter"), f"{_METHOD}lora or z3+lora"),
     "qlora": f"{_METHOD}qlora",
