@@ -99,7 +99,7 @@ REFUSED = (
     ),
     _refused(
         "Invalid generic resource",
-        "nodes there have no GPUs of that name or number (--gres, --gpus): `sinfo -o '%P %G'` lists what they have",
+        "nodes there have no GPUs of that name or number (sbatch --gres, sbatch --gpus): `sinfo -o '%P %G'` lists what they have",
     ),
     _refused("Invalid feature", "no node has that feature (-C): `sinfo -o '%P %f'` lists those that they have"),
     _refused(

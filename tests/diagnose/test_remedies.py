@@ -319,6 +319,10 @@ def test_our_flags_are_all_flags_that_there_are() -> None:
         "--network",
         "--mem-per-cpu",
         "--mem-per-gpu",
+        # of launchers, as far as the first underscore
+        "--local-rank",
+        "--local",
+        "--no",
         # of engines of inference
         "--cache-type-k",
         "--context-length",
