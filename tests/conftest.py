@@ -12,6 +12,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from pace import slowness
 
 pytest_plugins = ("copied_ranks",)
 
@@ -53,12 +54,13 @@ def pytest_collection_finish() -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """How long the suite took means something beside how slow the machine is."""
-    from pace import slowness
-
     terminalreporter.line(f"For a fixed work this machine takes {slowness():.1f} times as long as a usual one.")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    # A limit only finds what hangs, so it grows with how slow the machine is.
+    if not hasattr(config, "workerinput"):  # a process of several is told
+        config.option.timeout = float(config.option.timeout or config.getini("timeout")) * slowness()
     # In the background of a shell that is no terminal's, or under nohup, what a test starts would ignore them as this process does.
     for number, usual in USUAL.items():
         if signal.getsignal(number) is signal.SIG_IGN:
