@@ -284,6 +284,8 @@ _WORDS_OF_NAMED = (
     "bearer",
     "pw",
     "psk",
+    "command not found",
+    "valid identifier",
 )
 
 

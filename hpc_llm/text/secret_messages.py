@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from hpc_llm.text.late_pattern import late_pattern
 from hpc_llm.text.secret_names import tells
-from hpc_llm.text.secret_values import is_composed, is_harmless, is_mixed_word, is_number, is_told
+from hpc_llm.text.secret_values import is_composed, is_generated, is_harmless, is_mixed_word, is_number, is_told
 
 _SAID_IN_WORDS = late_pattern(
     r"""(?<![A-Za-z0-9])((?i:password|passwd|passphrase|passcode|api[ ]key|secret[ ]key|access[ ]token)["']?[\ ](?i:is|was)(?:[\ ]now)?:?[\ ]{1,3}["'`]?)([^\s"'`,;$<(\[{)\]}]{4,200})"""
@@ -42,6 +42,11 @@ _NO_CHOICE = late_pattern(
     r"""(argument\ (?:-\w(?:,\ |/))?--?([\w-]{2,60})(?:/-{1,2}[\w-]{1,60})?:\ invalid\ (?:\w{1,20}\ value|choice):\ ["'])([^"'\n]{4,300})"""
 )
 """What argparse says of an option and its value."""
+_CALLED = late_pattern(
+    r"""((?:(?<=:)|\A)[\ \t]{0,8}(?:export:\ )?["'`=]{0,2})([A-Za-z0-9_+/=-]{20,200})(?=["']?:\ (?:command\ not\ found|not\ a\ valid\ identifier))"""
+)
+_NOT_FOUND = late_pattern(r"""(command\ not\ found:\ ["'`=]{0,2})([A-Za-z0-9_+/=-]{20,200})""")
+"""What a shell says of a word that it was to call, as behind `KEY= value`; zsh names it behind."""
 
 
 def is_password(found: re.Match[str]) -> bool:
@@ -69,6 +74,11 @@ def _is_refused(found: re.Match[str]) -> bool:
     return is_password(found) and is_composed(found[2].rstrip("."))
 
 
+def _is_drawn(found: re.Match[str]) -> bool:
+    """No program has a name that was drawn."""
+    return is_generated(found[2], least=20)
+
+
 def _is_checked(found: re.Match[str]) -> bool:
     return tells(found[2]) == "surely" and not is_harmless(found[3])
 
@@ -90,4 +100,6 @@ _IN_MESSAGES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]]] = [
     (_USER_AND_PASSWORD, _is_user_and_password),
     (_CHECKED, _is_checked),
     (_NO_CHOICE, _is_checked),
+    (_CALLED, _is_drawn),
+    (_NOT_FOUND, _is_drawn),
 ]

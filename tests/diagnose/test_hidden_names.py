@@ -30,3 +30,16 @@ def test_what_to_do_is_told_where_a_blank_slipped_in(diagnose: Any) -> None:
     remedy = diagnose(f"job.sh: line 4: {DRAWN}: command not found\n").remedy
     assert "NAME=value" in remedy and "new one" in remedy and "chmod 600" in remedy
     assert "module" in diagnose("job.sh: line 4: nvcc-of-theirs: command not found\n").remedy
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "job.sh: line 4: {}: command not found\n", "zsh:1: command not found: {}\n", "bash: export: `{}': not a valid identifier\n",
+    ],
+)  # fmt: skip
+def test_a_drawn_word_of_no_known_shape_is_not_told_either(line: str, diagnose: Any) -> None:
+    found = diagnose(line.format("4f1c0a9b8d7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a"))
+    assert "9b8d7e6f" not in json.dumps([found.to_dict(), found.reason])
+    named = diagnose(line.format("my_own_training_script_v2_final_2024"))
+    assert "my_own_training_script_v2_final_2024" in json.dumps(named.to_dict())
