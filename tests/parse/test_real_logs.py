@@ -62,7 +62,7 @@ def test_every_log_is_read_or_named_unknown_with_a_reason(found: dict[str, list[
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("llama_factory/finquant_qlora_trainer_log.jsonl", {"tokens_per_second": 2036.08, "elapsed_s": 9903.0}),
+        ("llama_factory/finquant_qlora_trainer_log.jsonl", {"tokens_per_second": 2036.08, "elapsed_s": 9904.0}),
         (
             "sagemaker_hf_deepspeed/exp3-QLORA_exp3_runs_7-bill-8-plain__cell7.log",
             {"elapsed_s": 1031.5337, "measured_steps": 214},
