@@ -137,8 +137,9 @@ DATA_MISSING = Cause(
             ),
         ),
         sign(
-            ("Couldn't reach '", "Couldn't reach http"),
-            r"\bConnectionError: Couldn't reach (?:'(?P<dataset>[^'\n]{1,160})' on the Hub|https?://\S{1,200})[^\n]{0,120}",
+            ("Couldn't reach '", "Couldn't reach http", "Couldn't reach the Hugging Face Hub"),
+            r"\bConnectionError: Couldn't reach (?:(?:the Hugging Face Hub for dataset )?'(?P<dataset>[^'\n]{1,160})'(?: on the Hub|: Offline)"
+            r"|https?://\S{1,200})[^\n]{0,120}",
             survived_after=STARTED,
         ),
         sign(

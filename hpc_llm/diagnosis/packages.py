@@ -72,12 +72,22 @@ _OF_LIBRARIES = (
 """Text in the path of a compiled library, and the package that brings it."""
 _BUILT_AGAINST_TORCH = frozenset(("flash-attn", "transformer-engine-torch", "causal-conv1d", "mamba-ssm"))
 """Packages that pip compiles here, against the torch that is installed."""
+_IS_BUILT = {
+    "flash-attn": "FLASH_ATTENTION_FORCE_BUILD=TRUE ",
+    "causal-conv1d": "CAUSAL_CONV1D_FORCE_BUILD=TRUE ",
+    "mamba-ssm": "MAMBA_FORCE_BUILD=TRUE ",
+}
+"""Without these their setups fetch a wheel that was built elsewhere, which may be the one that does not work."""
 _RELEASED_WITH_TORCH = frozenset(("torchvision", "torchaudio", "xformers", "vllm"))
 _SECRET_AS_NAME = (
     "what was called there looks like a secret: a blank behind = ends an assignment, so that bash calls the value (NAME= value); write NAME=value",
     "the output holds it now, and whoever may read that: have a new one made, and keep it in a file that only you can read (`chmod 600`)",
 )
 _NEWER_BITSANDBYTES = "python -m pip freeze | grep '^torch==' > torch.txt; python -m pip install --upgrade -c torch.txt bitsandbytes  (a newer release that leaves torch as it is)"
+_NO_LAUNCHER = (
+    "where DeepSpeed asks for it (mpi_discovery in the traceback), the program was started by no launcher, and needs one and not mpi4py: start it with torchrun "
+    "--nproc-per-node=N, or deepspeed"
+)
 _SEE = "if it is there, the job runs another Python: see the environment in the first lines of the output"
 
 
@@ -101,6 +111,8 @@ def missing(facts: Mapping[str, Any]) -> list[str]:
         lines.insert(
             0, f"install it into the environment of the job: python -m pip install {' '.join(map(_word, known))}"
         )
+    if "mpi4py" in tops:
+        lines.insert(0, _NO_LAUNCHER)
     return lines if all(map(standard_library.is_damaged, names)) else [*lines, _SEE]
 
 
@@ -206,8 +218,9 @@ def mismatched(facts: Mapping[str, Any]) -> list[str]:
         return [f"each {package} belongs to one release of torch: python -m pip install --upgrade torch {package}"]
     if package in _BUILT_AGAINST_TORCH:
         return [
-            f"{package} was compiled against another torch. Build it against this one: "
-            f"python -m pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation {_word(str(package))}"
+            f"{package} was compiled against another torch. Build it against this one: {_IS_BUILT.get(str(package), '')}"
+            f"python -m pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation {_word(str(package))}",
+            "pip compiles it on a machine with the toolkit of that torch's CUDA (nvcc), for up to hours; MAX_JOBS=4 before it takes less memory",
         ]
     if re.search(r"(?:^|/)lib[^/]*\.so[\d.]*$", library):
         return _LOADED

@@ -11,14 +11,14 @@ import re
 from hpc_llm.text.late_pattern import late_pattern
 
 _PASSWORDS = frozenset(
-    "PASSWORD PASSWORDS PASSWD PASSPHRASE PASSCODE CREDENTIAL CREDENTIALS CREDS SECRET SECRETS".split()
+    "PASSWORD PASSWORDS PASSWD PWORD PASSPHRASE PASSCODE CREDENTIAL CREDENTIALS CRED CREDS SECRET SECRETS".split()
 )
 _KEYS = frozenset(
     """TOKEN KEY KEYS APIKEY APIKEYS APITOKEN ACCESSKEY ACCESSTOKEN SECRETKEY PRIVATEKEY AUTHTOKEN AUTHKEY BEARER JWT AUTHORIZATION
     """.split()
 )
 """Of these no plain number is one."""
-_AT_THE_END = frozenset("PASS PWD PW PSK AUTH PAT DSN COOKIE OTP TOTP MFA".split())
+_AT_THE_END = frozenset("PASS PWD PW PSK AUTH OAUTH PAT DSN COOKIE OTP TOTP MFA".split())
 """Words that mean a secret as the last of several: DB_PASS does, PWD and PASS_RATE do not."""
 _COLLECTIVE = frozenset("TOKENS SESSION".split())
 """Last words of names whose value is a number more often than a secret."""
@@ -32,7 +32,7 @@ _RUN_TOGETHER = late_pattern(
     r"\A[A-Z]{2,20}(?:PASSWORDS?|PASSWD|PASSPHRASE|APIKEYS?|APITOKEN|ACCESSKEY|ACCESSTOKEN|SECRETKEY|PRIVATEKEY|AUTHTOKEN)\Z"
 )
 _AT_THE_END_OF_A_WORD = late_pattern(
-    r"\A([A-Z]{2,20}?)(?:(KEYS?)|PASS|(?<!OLD)PWD|SECRETS?|(?<=\AHF)TOKEN|(?<=\AGH)TOKEN|(?<=HUB)TOKEN|(?<=WANDB)TOKEN|(?<=SESSION)TOKEN|(?<=BOT)TOKEN|(?<=IDENTITY)TOKEN|(?<=REGISTRY)TOKEN)\Z"
+    r"\A([A-Z]{2,20}?)(?:(KEYS?)|PASS|(?<!OLD)PWD|SECRETS?|(?<=\AHF)TOKEN|(?<=\AGH)TOKEN|(?<=HUB)TOKEN|(?<=WANDB)TOKEN|(?<=SESSION)TOKEN|(?<=BOT)TOKEN|(?<=IDENTITY)TOKEN|(?<=REGISTRY)TOKEN|(?<=LDAP)PW|(?<=DB)PW|(?<=PG)PW|(?<=SSH)PW|(?<=USER)PW|(?<=ADMIN)PW|(?<=ROOT)PW)\Z"
 )
 """PGPASS and SIGNINGKEY, in one word."""
 _NO_SECRETS_LEFT = frozenset(
