@@ -100,6 +100,10 @@ class PortBlock:
         self._claim.close()
 
 
+_ASK, _TRIES = ("squeue", "sacct", "sinfo"), 5
+"""Commands that change nothing."""
+
+
 class ScratchSlurm:
     """One cluster; `environ` is what a client needs to talk to it.
 
@@ -239,8 +243,12 @@ class ScratchSlurm:
     # using it
 
     def run(self, *command: str, environ: dict[str, str] | None = None) -> str:
-        """Stdout of a client command; its stderr is in the error when it fails."""
+        """Stdout of a client command; its stderr is in the error when it fails. A busy controller is asked again."""
         done = self._client(command, environ or self.environ)
+        for _ in range(_TRIES if command[0] in _ASK else 0):
+            if "Socket timed out" not in done.stderr:
+                break
+            done = self._client(command, environ or self.environ)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} exited {done.returncode}: {done.stderr.strip()}")
         return done.stdout

@@ -370,9 +370,10 @@ def test_a_run_whose_script_had_no_room_for_its_last_word_says_so(disk: SmallDis
             run.process, {name: value for name, value in (read_json(run.process) or {}).items() if name != "script"}
         )
     assert one(run).state == "RUNNING"
+    script = [each.pid for each in living().of_run(uuid_of(run), "r")]
     disk.fill()
     go_file.touch()
-    until("its script has ended", lambda: not living().of_run(uuid_of(run), "r"))
+    until_dead(script)
     ending = one(run)
     assert ending.state == "ENDING" and f"the file system of {run.root} is full" in (ending.reason or "")
     [told] = diagnose(run.root)
