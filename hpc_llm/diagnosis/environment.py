@@ -18,6 +18,15 @@ _BEGINNING = 1 << 16
 _PIP = re.compile(r"(?<![\w/.-])python -m pip install\b")
 
 
+def of_the_profile(cluster: object) -> list[str]:
+    """Where a run of ours on that cluster has its modules and its environment from; nothing of others' runs."""
+    if not cluster:
+        return []
+    return [
+        f"a run of hpc-llm gets modules and environment by prelude of the profile: `hpc-llm clusters {cluster}` shows it, and its file"
+    ]
+
+
 def job_python(run: RunPaths) -> str | None:
     """The Python that the run's script used, as it says before the ranks are launched; None where it did not come so far."""
     found = _LAUNCHED.findall(read_text(run.stdout, _BEGINNING) or "")

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from hpc_llm.diagnosis.environment import of_the_profile
+
 _PARTS = {
     "cudart": "cuda_runtime",
     "cublas": "cublas",
@@ -137,12 +139,7 @@ def not_found(facts: Mapping[str, Any]) -> list[str]:
     library = str(facts.get("missing_library") or "")
     if not library:
         return []
-    lines = _by_family(library)
-    if cluster := facts.get("cluster"):
-        lines.append(
-            f"a run of hpc-llm gets modules and environment by prelude of the profile: `hpc-llm clusters {cluster}` shows it, and its file"
-        )
-    return lines
+    return [*_by_family(library), *of_the_profile(facts.get("cluster"))]
 
 
 def _by_family(library: str) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpc_llm.diagnosis import libraries, standard_library
+from hpc_llm.diagnosis.environment import of_the_profile
 from hpc_llm.text.secret_values import HIDDEN
 
 _SAME = frozenset(
@@ -163,12 +164,7 @@ def command_missing(facts: Mapping[str, Any]) -> list[str]:
         return []
     if HIDDEN in name:
         return list(_SECRET_AS_NAME)
-    lines, cluster = _program(name), facts.get("cluster")
-    if cluster:
-        lines.append(
-            f"a run of hpc-llm gets modules and environment by prelude of the profile: `hpc-llm clusters {cluster}` shows it, and its file"
-        )
-    return lines
+    return [*_program(name), *of_the_profile(facts.get("cluster"))]
 
 
 def _program(name: str) -> list[str]:

@@ -29,7 +29,7 @@ from hpc_llm.site.parts import (
     check_full,
     check_variable,
 )
-from hpc_llm.site.profiles import list_files, read_profile, where_to_change
+from hpc_llm.site.profiles import is_brought, list_files, read_profile, where_to_change
 from hpc_llm.site.sbatch_options import Source, read_options, rivals
 
 __all__ = [
@@ -232,23 +232,23 @@ class Cluster(Strict):
             return self
         vendor = self.gpu_of(partition).vendor
         if partition.prelude is None and vendor != self.gpu.vendor:
-            file, said = (
-                where_to_change("clusters", self.name),
-                (("gpu", partition.gpu), ("node", partition.node), ("max_nodes", partition.max_nodes)),
-            )
-            rest = ", ".join(name for name, value in said if value is not None)
-            extended = (
-                f" Its list `partitions` replaces the one of {self.name}: write into it all that you use, {partition.name} with its {rest} as "
-                f"`hpc-llm clusters {self.name} --json` shows them"
-            )
             raise PlanError(
                 f"partition {partition.name} of cluster {self.name} has GPUs of {vendor}, and the modules and the Python of the "
-                f"profile are for {self.gpu.vendor}. Give the partition a prelude of its own in {file}."
-                f"{extended if '`extends: ' in file else ''}".removesuffix(".")
-                + "."
+                f"profile are for {self.gpu.vendor}. Give the partition a prelude of its own in "
+                f"{where_to_change('clusters', self.name)}.{self._written_again(partition)}"
             )
         own = {"prelude": partition.prelude or self.prelude, "env": partition.env or self.env}
         return self.model_copy(update=own)
+
+    def _written_again(self, partition: Partition) -> str:
+        """What has to stand in a profile that extends this one, beside what is new of the partition; "" where it is changed itself."""
+        if not is_brought("clusters", self.name):
+            return ""
+        said = [name for name in ("gpu", "node", "max_nodes") if getattr(partition, name) is not None]
+        return (
+            f" Its list `partitions` replaces the one of {self.name}: write into it all that you use, {partition.name} with its "
+            f"{', '.join(said)} as `hpc-llm clusters {self.name} --json` shows them."
+        )
 
     def node_of(self, partition: Partition | None) -> Node:
         return partition.node if partition and partition.node else self.node

@@ -86,12 +86,20 @@ def find_file(kind: str, name: str) -> Path:
 
 def where_to_change(kind: str, name: str) -> str:
     """The file of that name, as something is added to it; where hpc-llm brings it, the one of the user's own that extends it."""
-    path = next(
-        (one for folder in search_path(kind) if os.path.lexists(one := folder / f"{name}{SUFFIXES[kind]}")), None
-    )
-    if path is None or path.parent == bundled(kind):
-        return f"{user_config() / kind / name}{SUFFIXES[kind]} with `extends: {name}`"
-    return str(path)
+    path = _own_file(kind, name)
+    return f"{user_config() / kind / name}{SUFFIXES[kind]} with `extends: {name}`" if path is None else str(path)
+
+
+def is_brought(kind: str, name: str) -> bool:
+    """Whether what is changed of it stands in a file of the user's own that extends ours."""
+    return _own_file(kind, name) is None
+
+
+def _own_file(kind: str, name: str) -> Path | None:
+    """The file of that name; None where there is none but ours."""
+    places = (folder / f"{name}{SUFFIXES[kind]}" for folder in search_path(kind))
+    path = next((one for one in places if os.path.lexists(one)), None)
+    return None if path is None or path.parent == bundled(kind) else path
 
 
 def _how_to_add(kind: str, name: str) -> str:
