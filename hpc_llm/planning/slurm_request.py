@@ -25,7 +25,7 @@ from hpc_llm.planning.parts import Parallel
 from hpc_llm.site.account_pattern import fits
 from hpc_llm.site.cluster import Cluster, Node, Partition
 from hpc_llm.site.launchers import find_launcher
-from hpc_llm.site.profiles import where_to_change
+from hpc_llm.site.profiles import where_to_add_partitions, where_to_change
 from hpc_llm.site.sbatch_options import (
     Source,
     asks_for_gpus,
@@ -59,9 +59,7 @@ def ask_partition(said: Said, cluster: Cluster, site: Site, draft: Draft) -> tup
         names = [p.name for p in cluster.partitions]
         several = f"--partition {name}: the plan depends on the partition's GPUs and limits. Name one of them."
         is_list = set(name.split(",")) <= set(names)
-        file = where_to_change("clusters", cluster.name)
-        rest = f", with those of {cluster.name} that you use: its list replaces theirs" if "extends" in file else ""
-        add = f"One that the site has besides is added under `partitions:` of {file}{rest}."
+        add = f"One that the site has besides is added under {where_to_add_partitions(cluster.name)}."
         raise PlanError(
             several
             if is_list

@@ -95,6 +95,14 @@ def is_brought(kind: str, name: str) -> bool:
     return _own_file(kind, name) is None
 
 
+def where_to_add_partitions(cluster: str) -> str:
+    """Where a partition is added: a list in a profile that extends ours takes the place of ours."""
+    rest = (
+        f", with those of {cluster} that you use: its list replaces theirs" if is_brought("clusters", cluster) else ""
+    )
+    return f"`partitions:` of {where_to_change('clusters', cluster)}{rest}"
+
+
 def _own_file(kind: str, name: str) -> Path | None:
     """The file of that name; None where there is none but ours."""
     places = (folder / f"{name}{SUFFIXES[kind]}" for folder in search_path(kind))

@@ -168,7 +168,7 @@ def test_a_partition_that_the_profile_or_slurm_lacks_is_answered_with_what_both_
     assert lacks.returncode == 2 and "has no partition gone, it has gp1d, gp2d," in lacks.stderr
     assert "Name one with --partition that cluster halves has too: gtest, sky" in lacks.stderr
     assert (
-        f"Others are added under `partitions:` of {file} first." in lacks.stderr and "Did you mean" not in lacks.stderr
+        f"Others are added first under `partitions:` of {file}." in lacks.stderr and "Did you mean" not in lacks.stderr
     )
     unknown = node.ask(*words, "--cluster=halves", "--partition=gp4d")
     assert unknown.returncode == 2

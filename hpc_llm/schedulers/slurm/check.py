@@ -11,7 +11,7 @@ from hpc_llm.planning.experiment import Plan
 from hpc_llm.schedulers.scheduler import Objection
 from hpc_llm.schedulers.slurm.clients import call, is_answering
 from hpc_llm.site.cluster import Cluster
-from hpc_llm.site.profiles import where_to_change
+from hpc_llm.site.profiles import where_to_add_partitions
 from hpc_llm.site.sbatch_times import deadline_missed
 from hpc_llm.site.slurm_time import format_time, parse_limit
 from hpc_llm.text.numbers import whole_number
@@ -94,11 +94,7 @@ def objections(
         if own:
             both = sorted(set(own) & set(partitions))
             remedy = f"Name one with --partition that cluster {cluster.name} has too: {_listed(both)}"
-            file = where_to_change("clusters", cluster.name)
-            rest = (
-                f", with those of {cluster.name} that you use, as its list replaces theirs" if "extends" in file else ""
-            )
-            add = f". Others are added under `partitions:` of {file} first{rest}"
+            add = f". Others are added first under {where_to_add_partitions(cluster.name)}"
         elif near:
             remedy = f"{near[2:3].upper()}{near[3:]} Name it, or another, with --partition"
         else:
